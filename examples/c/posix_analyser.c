@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. An analyser of POSIX trace: it prints a log, and then the time that
- * passed between two event types.
+ * links: overhear_posixtrace. An analyser of a POSIX trace log: it prints the events, and the
+ * average time from one event type to another.
  *
  *     ./posix_analyser shop.log "customer is served" "customer leaves"
  *
@@ -23,7 +23,7 @@ static void must(const char *what, int error)
     }
 }
 
-/* A log with three requests. */
+/* Writes a log with three requests; returns its file, positioned at the begin. */
 static int example(void)
 {
     trace_event_id_t begins, ends;
@@ -48,7 +48,7 @@ static int example(void)
     return log;
 }
 
-/* The head of the log: what it is of, and whether something is missing. */
+/* Prints the attributes of the log, and whether events were lost. */
 static void print_head(trace_id_t log)
 {
     char name[TRACE_NAME_MAX], version[TRACE_NAME_MAX];

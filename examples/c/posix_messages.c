@@ -37,7 +37,7 @@ static void must(const char *what, int error)
     }
 }
 
-/* Lets a stream have messages of this level and of higher ones alone. */
+/* Sets the filter of a stream so that it records messages of this level and of higher ones. */
 static void select_level(trace_id_t stream, enum level least)
 {
     trace_event_set_t others;
@@ -47,7 +47,7 @@ static void select_level(trace_id_t stream, enum level least)
     must("filter", posix_trace_set_filter(stream, &others, POSIX_TRACE_SET_EVENTSET));
 }
 
-/* Prints what a stream has, and returns the number of messages. */
+/* Prints the messages in a stream, and returns their number. */
 static int print_messages(trace_id_t stream)
 {
     struct posix_trace_event_info event;

@@ -6,8 +6,8 @@
  *     ./posix_trace_controller LOG PROGRAM [ARGUMENT ...]
  *
  * PROGRAM must use <trace.h>, as posix_traced does. Read the log by posix_analyser or by
- * `overhear report`. Without arguments the controller traces a child of its own, and prints what
- * the log has.
+ * `overhear report`. Without arguments the controller traces a child of its own, and prints the
+ * number of events of each type in the log.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void must(const char *what, int error)
     }
 }
 
-/* What the child of its own does. */
+/* The work of the controller's own child. */
 static int work(void)
 {
     trace_event_id_t step;
@@ -39,7 +39,7 @@ static int work(void)
     return 0;
 }
 
-/* Starts the program, stopped at a gate: it begins when the gate is closed. */
+/* Forks a child that waits until the pipe `gate` is closed, and then runs the program. */
 static pid_t start(char **program, int *gate)
 {
     int ends[2];
@@ -64,7 +64,7 @@ static pid_t start(char **program, int *gate)
     return child;
 }
 
-/* Prints how many events of each type the log has. */
+/* Prints the number of events of each type in the log. */
 static void summarize(int file)
 {
     unsigned counts[64 + TRACE_USER_EVENT_MAX] = {0};
@@ -105,7 +105,7 @@ int main(int count, char **arguments)
     must("stream", posix_trace_create_withlog(child, &attributes, fileno(file), &stream));
     must("attributes", posix_trace_attr_destroy(&attributes));
 
-    /* The starts and ends of flushes are of no interest. */
+    /* The log of a summary needs no events of flushes. */
     posix_trace_eventset_empty(&noise);
     posix_trace_eventset_add(POSIX_TRACE_FLUSH_START, &noise);
     posix_trace_eventset_add(POSIX_TRACE_FLUSH_STOP, &noise);

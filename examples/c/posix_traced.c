@@ -3,7 +3,7 @@
  * links: overhear_posixtrace. A traced process of POSIX trace: a shop that serves customers in two
  * queues. It records when a customer arrives, is served and leaves, from two threads.
  *
- *     ./posix_traced                                    without a stream, an event is a comparison
+ *     ./posix_traced                                    without a stream, no event is recorded
  *     ./posix_trace_controller shop.log ./posix_traced
  */
 #define _POSIX_C_SOURCE 200809L
@@ -41,7 +41,7 @@ int main(void)
     pthread_t threads[QUEUES];
     uint32_t queues[QUEUES];
 
-    /* Names are known to streams that are created later, too. */
+    /* Streams that are created later have these names, too. */
     if (posix_trace_eventid_open("customer arrives", &arrives) != 0 ||
         posix_trace_eventid_open("customer is served", &is_served) != 0 ||
         posix_trace_eventid_open("customer leaves", &leaves) != 0) {

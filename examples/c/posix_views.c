@@ -45,7 +45,7 @@ static struct view open_view(const char *path)
     return view;
 }
 
-/* Goes to the next event; 0 at the end of the log. */
+/* Moves a view to the next event; returns 0 at the end of the log. */
 static int next(struct view *view)
 {
     size_t length;
@@ -61,7 +61,7 @@ static const char *name_of(const struct view *view)
     return name;
 }
 
-/* The event types of the log, with the number of their events. */
+/* Prints the event types of the log with the number of their events; returns the sum. */
 static int tally(struct view *view)
 {
     struct view list = *view;
@@ -86,7 +86,7 @@ static long long nanoseconds(const struct view *view)
     return view->event.posix_timestamp.tv_sec * 1000000000LL + view->event.posix_timestamp.tv_nsec;
 }
 
-/* The longest time between two events that follow each other. */
+/* Prints the longest time between consecutive events; returns the number of events. */
 static int longest_pause(struct view *view)
 {
     long long before, pause = 0;
@@ -101,7 +101,10 @@ static int longest_pause(struct view *view)
     return events;
 }
 
-/* The last events. A second view runs ahead, so that the first knows when to begin. */
+/*
+ * Prints the last events; returns the number of all. The view `ahead` is LAST events ahead of
+ * `view`: when it reaches the end, the last events follow in `view`.
+ */
 static int last_events(struct view *view, struct view *ahead)
 {
     int distance = 0;

@@ -6,7 +6,7 @@
  *     ./measure LOG METRIC,METRIC... COST_NS PROGRAM ARGUMENT...
  *     ./measure periodic.log job_system_time,system_blocking,delay_until_wakeup 0 ./periodic 10
  *
- * COST_NS is the time that a task needs to record one event, which lengths do not contain. The
+ * COST_NS is the time that a task needs to record one event. It is subtracted from the lengths. The
  * program's output goes to stderr. Lines of the output:
  *
  *     task,TID,NAME
@@ -87,8 +87,10 @@ static int record(int file, oh_trace_metric *const *metrics, size_t count, char 
 	return status;
 }
 
-/* Prints the names of the tasks, which the events of their lives have. Returns whether events of
-   the kernel were refused. */
+/*
+ * Prints the names of the tasks, from events of the type task_life. Returns whether events of the
+ * kernel were refused.
+ */
 static int print_tasks(trace_id_t stream)
 {
 	struct posix_trace_event_info event;

@@ -4,8 +4,8 @@
  * section 2].
  *
  * A metric measures a time property of a system or a program from the events of a trace stream. It
- * is built in, or the execution time between two events of a program, or written as text. It gives
- * the set of events that it requires, for the filter of the stream.
+ * is built in, or the execution time between two events of a program, or written as text.
+ * oh_trace_metric_events_required stores the event types that it requires, for the filter.
  *
  * The program that is measured:
  *
@@ -106,10 +106,11 @@ void oh_trace_metric_free(oh_trace_metric *metric);
 /*
  * oh_trace_metric_events_required: the event types of a stream that the metric requires, for
  * posix_trace_set_filter. In an active stream, names of user event types that the traced process
- * has not defined so far are defined. In a pre-recorded stream the set has those that it contains.
+ * has not defined so far are defined. In a pre-recorded stream, names that the stream does not have
+ * are left out.
  *
  * Returns 0, EINVAL for missing arguments or an invalid stream, or ENOENT if the traced process has
- * no room for another user event type.
+ * TRACE_USER_EVENT_MAX user event types already.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
  */
 int oh_trace_metric_events_required(const oh_trace_metric *metric, trace_id_t trid,
@@ -119,8 +120,8 @@ int oh_trace_metric_events_required(const oh_trace_metric *metric, trace_id_t tr
  * oh_trace_results_get: evaluates a metric over a stream.
  *
  * - A pre-recorded stream is scanned from its first event to its last. Afterwards it is rewound.
- * - Of an active stream without a log, the events that are there are taken, as
- *   posix_trace_trygetnext_event takes them: no other call returns them. If *results is not NULL,
+ * - Of an active stream without a log, all present events are taken, as by
+ *   posix_trace_trygetnext_event: no later call returns them. If *results is not NULL,
  *   the evaluation continues where the previous call for these results ended, and new measurements
  *   are appended.
  *
@@ -140,8 +141,8 @@ int oh_trace_results_get(oh_trace_results **results, const oh_trace_metric *metr
 
 /*
  * oh_trace_results_get_several: evaluates several metrics over the same events: results[i] are of
- * metrics[i]. For active streams, whose events are taken once. All results are NULL, or all came
- * from earlier calls with the same metrics. Otherwise it is oh_trace_results_get.
+ * metrics[i]. Active streams need it, because their events are taken once. All results are NULL, or
+ * all came from earlier calls with the same metrics. Otherwise it is as oh_trace_results_get.
  */
 int oh_trace_results_get_several(oh_trace_results **results, const oh_trace_metric *const *metrics,
                                  size_t count, trace_id_t trid, uint64_t element_cost_ns);
@@ -187,10 +188,10 @@ size_t oh_trace_results_gaps(const oh_trace_results *results);
 int oh_trace_results_gap_at(const oh_trace_results *results, size_t number, oh_measurement_gap *out);
 
 /*
- * oh_trace_results_missed: the number of events of the metric that were lost in the whole stream,
- * or found no room: measurements may be missing because of them. The types of lost events are not
- * known, so each is counted once for each stream of the metric's events. The fixed lines are those
- * of oh_trace_results_count.
+ * oh_trace_results_missed: the number of events that were lost in the whole stream: measurements
+ * may be missing because of them. The types of lost events are not recorded, so each lost event is
+ * counted once for each stream of the metric's events. The fixed lines are those of
+ * oh_trace_results_count.
  */
 uint64_t oh_trace_results_missed(const oh_trace_results *results);
 

@@ -18,11 +18,12 @@
  *
  * A *controller* creates an active trace stream for itself or for another process. The *traced*
  * process records events into it: posix_trace_event takes no lock, allocates nothing, and may be
- * called by handlers of signals. An *analyser* reads the events, live or from a log
+ * called by signal handlers. An *analyser* reads the events, live or from a log
  * (docs/posix-trace.md).
  *
  * Every function except posix_trace_event and posix_trace_eventid_equal returns 0 or an error
- * number, and leaves errno as it was. oh_posix_trace_last_error has the message of the last error.
+ * number, and leaves errno as it was. oh_posix_trace_last_error returns the message of the last
+ * error.
  *
  * Unless a function states otherwise:
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
@@ -50,8 +51,8 @@ extern "C" {
 #endif
 
 /*
- * Options. The C library's <unistd.h> says that there are none, and its sysconf() answers -1 for
- * them: it does not know this library.
+ * Options. The C library's <unistd.h> defines them as absent, and its sysconf() returns -1 for
+ * them: the C library does not have this interface.
  */
 #undef _POSIX_TRACE
 #undef _POSIX_TRACE_EVENT_FILTER
@@ -88,25 +89,31 @@ typedef unsigned long trace_id_t;
 /* An event type. */
 typedef unsigned int trace_event_id_t;
 
-/* A set of event types; only the functions posix_trace_eventset_* look into it. */
+/* A set of event types. Only the functions posix_trace_eventset_* access its members. */
 typedef struct oh_trace_event_set {
     uint64_t oh_bits[5];
 } trace_event_set_t;
 
-/* Attributes of a stream; only the functions posix_trace_attr_* look into it. */
+/* Attributes of a stream. Only the functions posix_trace_attr_* access its members. */
 typedef struct oh_trace_attr {
     uint64_t oh_words[32];
 } trace_attr_t;
 
-/* What is recorded with each event. */
+/* An event without its data. */
 struct posix_trace_event_info {
     trace_event_id_t posix_event_id;
+    /* The process that recorded the event, or that an event of the kernel is about; the traced
+       process for system events of the standard. */
     pid_t posix_pid;
-    void *posix_prog_address;        /* return address of the call of posix_trace_event; NULL for system events */
-    pthread_t posix_thread_id;       /* of the traced process; 0 for events of the kernel */
+    /* Return address of the call of posix_trace_event; NULL for system events. */
+    void *posix_prog_address;
+    /* The thread of this process that recorded the event; 0 for events of the kernel, and for system
+       events of a controller in another process. */
+    pthread_t posix_thread_id;
     struct timespec posix_timestamp; /* CLOCK_REALTIME */
-    int posix_truncation_status;     /* POSIX_TRACE_NOT_TRUNCATED, _TRUNCATED_RECORD, _TRUNCATED_READ */
-    pid_t oh_tid;                    /* the kernel's id of the thread: an extension */
+    /* POSIX_TRACE_NOT_TRUNCATED, POSIX_TRACE_TRUNCATED_RECORD or POSIX_TRACE_TRUNCATED_READ. */
+    int posix_truncation_status;
+    pid_t oh_tid; /* the kernel's id of the thread: an extension */
 };
 
 /* The status of a stream. */
@@ -156,10 +163,10 @@ struct posix_trace_status_info {
 /* System event types of the standard, and their data. */
 #define POSIX_TRACE_ERROR ((trace_event_id_t)1)       /* int: an error number */
 #define POSIX_TRACE_START ((trace_event_id_t)2)       /* trace_event_set_t: the filter */
-#define POSIX_TRACE_STOP ((trace_event_id_t)3)        /* int: 0 by posix_trace_stop, else automatic */
+#define POSIX_TRACE_STOP ((trace_event_id_t)3)        /* int: 0 after posix_trace_stop, else 1 */
 #define POSIX_TRACE_OVERFLOW ((trace_event_id_t)4)    /* none */
 #define POSIX_TRACE_RESUME ((trace_event_id_t)5)      /* none */
-#define POSIX_TRACE_FILTER ((trace_event_id_t)6)      /* two trace_event_set_t: the old and the new filter */
+#define POSIX_TRACE_FILTER ((trace_event_id_t)6)      /* trace_event_set_t[2]: old, new filter */
 #define POSIX_TRACE_FLUSH_START ((trace_event_id_t)7) /* none */
 #define POSIX_TRACE_FLUSH_STOP ((trace_event_id_t)8)  /* none */
 
@@ -244,8 +251,8 @@ int posix_trace_eventid_open(const char *OH_RESTRICT_ event_name,
                              trace_event_id_t *OH_RESTRICT_ event_id);
 
 /*
- * posix_trace_event: records an event in each running stream of the calling process that does not
- * filter its type out. An event that a full stream cannot hold is counted as lost.
+ * posix_trace_event: records an event in each running stream that traces the calling process and
+ * does not filter its type out. An event that a full stream cannot hold is counted as lost.
  *
  * Thread safety: any thread. Async-signal safety: yes. Real-time class: lock-free; one system call
  * if an analyser waits for the event.
@@ -269,8 +276,8 @@ int posix_trace_trygetnext_event(trace_id_t trid, struct posix_trace_event_info 
                                  size_t *OH_RESTRICT_ data_len, int *OH_RESTRICT_ unavailable);
 
 /*
- * oh_posix_trace_last_error: the message of the last failed call of this thread, for people. Never
- * NULL; valid until the next call of this thread.
+ * oh_posix_trace_last_error: the message of the last failed call of this thread, for the user.
+ * Never NULL; valid until the next call of this thread.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: wait-free.
  */
 const char *oh_posix_trace_last_error(void);

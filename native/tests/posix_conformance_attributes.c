@@ -396,7 +396,7 @@ static void of_full_streams(void)
     CALL(posix_trace_shutdown(stream));
 }
 
-/* The numbers of a log: how many, the smallest, the largest, and whether they ascend. */
+/* The numbers of a log: their count, the smallest, the largest, and whether they ascend. */
 struct numbers {
     int count, first, last, ascend;
     trace_event_id_t last_event;

@@ -174,7 +174,7 @@ static void of_streams(void)
     check("create-19 A process that does not exist is ESRCH", in_child(creates_for_pid, &self) == ESRCH);
     posix_trace_attr_init(&attr);
     posix_trace_attr_setstreamsize(&attr, (size_t)-1 / 4);
-    check("create-20 More memory than there is, is ENOMEM",
+    check("create-20 A size beyond the available memory is ENOMEM",
           CALL(posix_trace_create(0, &attr, &stream)) == ENOMEM);
 }
 
@@ -355,7 +355,7 @@ static void of_logs(void)
     CALL(posix_trace_close(log));
     if (ftruncate(file, 0) != 0 || lseek(file, 0, SEEK_SET) != 0)
         exit(2);
-    check("create-41 A file that is not a log is not taken for one",
+    check("create-41 A file that is not a log is refused",
           CALL(posix_trace_open(reading, &log)) == EINVAL);
 
     small_stream(&attr, POSIX_TRACE_UNTIL_FULL, 32);

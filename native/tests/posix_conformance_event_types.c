@@ -117,7 +117,7 @@ static void of_events(void)
     signal_type = type;
     signal(SIGUSR1, records_in_handler);
     raise(SIGUSR1);
-    check("event-16 A handler of a signal can record events",
+    check("event-16 A signal handler can record events",
           next_user(stream, &event, try_next) && number_of(&event) == SIGUSR1);
     CALL(posix_trace_shutdown(second));
     CALL(posix_trace_shutdown(stream));
@@ -263,7 +263,7 @@ static void of_types(void)
     CALL(posix_trace_shutdown(stream));
 }
 
-/* The list of a stream from its current position: how many, and which of the two types. */
+/* The list of a stream from its current position: the number of types, and which of the two. */
 struct list {
     int count, wrong, twice, one, two;
     trace_event_id_t first;

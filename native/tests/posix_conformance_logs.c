@@ -22,7 +22,7 @@ static int file_of(int numbers)
     return file;
 }
 
-/* How many operations of controllers are refused. */
+/* Returns the number of operations of controllers that are refused. */
 static int refused(trace_id_t log)
 {
     trace_event_set_t set;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * links: overhear_posixtrace. Writers, readers and controllers that are killed at any point leave
- * the streams of others usable, and what they had is given back.
+ * the streams of others usable, and their resources are freed.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -59,7 +59,7 @@ static int finds(trace_id_t stream, int value)
     }
 }
 
-/* Reads until a stream is empty, and so goes on if it was full. A killed writer holds it up. */
+/* Reads until a stream is empty, so that a full one starts again. A killed writer delays it. */
 static void drain(trace_id_t stream)
 {
     struct posix_trace_status_info status;
@@ -154,7 +154,7 @@ static void controllers(void (*function)(pid_t), const char *name)
     tap_check(good, name);
 }
 
-/* All streams that the system has, where no other process takes some. */
+/* Creates all streams that the system permits, where no other process has streams. */
 static void all_streams(void)
 {
     const char *name = "all streams of the system can be created then, and no more";
@@ -174,7 +174,7 @@ static void all_streams(void)
     record(77);
     for (number = 0; number < TRACE_SYS_MAX; number++)
         good &= finds(streams[number], 77) && posix_trace_shutdown(streams[number]) == 0;
-    tap_check(good, "each gets the event, and one that is shut down makes room for another");
+    tap_check(good, "each stream gets the event, and a shutdown permits another stream");
 }
 
 int main(void)

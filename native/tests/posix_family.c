@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. Streams over fork, clone, exec and spawn: who is traced, and by whom
- * it is controlled.
+ * links: overhear_posixtrace. Streams over fork, clone, exec and spawn: traced processes, and their
+ * controllers.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -87,7 +87,7 @@ static int grandchild(void *argument)
     return in_child(record_one, argument) < 0;
 }
 
-/* The parent's streams are nothing to a child. */
+/* The parent's streams are invalid in a child. */
 static int control(void *argument)
 {
     const trace_id_t stream = *(trace_id_t *)argument;
@@ -121,15 +121,17 @@ static void forks(void)
     pid_t child = in_child(record_one, &value);
     record(8);
     tap_check(child > 0 && count_of(inherited, child, 7) == 1, "a child is traced into an inherited stream");
-    tap_check(count_of(closed, 0, -1) == 1, "and not into another, which goes on");
+    tap_check(count_of(closed, 0, -1) == 1,
+              "a stream that is not inherited has no event of the child, and continues");
     value = 9;
     child = in_child(grandchild, &value);
     tap_check(child > 0 && count_of(inherited, 0, 9) == 1 && count_of(closed, 0, -1) == 0,
-              "nor is a child's child");
+              "a child's child is traced into an inherited stream only");
     child = in_child(control, (void *)&inherited);
     tap_check(child > 0, "a child does not control its parent's streams");
     record(10);
-    tap_check(count_of(inherited, getpid(), 10) == 1, "which go on");
+    tap_check(count_of(inherited, getpid(), 10) == 1,
+              "streams of the parent continue after a child has used their ids");
     child = in_child(define, first);
     posix_trace_eventid_open("posix_family_child", &second);
     tap_check(child > 0 && second == *first && second != user,
@@ -192,13 +194,15 @@ static void execs(void)
     pid_t child = in_child(become, record_21);
     tap_check(child > 0 && count_of(inherited, child, -1) == 2, "a process stays traced over exec");
     child = spawn("22");
-    tap_check(child > 0 && count_of(inherited, child, 22) == 1, "and a spawned one is traced from its start");
+    tap_check(child > 0 && count_of(inherited, child, 22) == 1, "a spawned process is traced from its start");
     child = in_child(control_and_become, record_21);
-    tap_check(child > 0 && count_of(inherited, child, -1) == 2, "so is one that controlled streams");
-    tap_check(count_of(closed, 0, -1) == 0, "none of them into a stream that is not inherited");
+    tap_check(child > 0 && count_of(inherited, child, -1) == 2,
+              "a process that controlled streams stays traced over exec");
+    tap_check(count_of(closed, 0, -1) == 0, "a stream that is not inherited has no event of these processes");
     posix_trace_shutdown(inherited);
     child = spawn("23");
-    tap_check(child > 0 && count_of(closed, 0, -1) == 0, "nor if there is no inherited stream");
+    tap_check(child > 0 && count_of(closed, 0, -1) == 0,
+              "a spawned process without an inherited stream is not traced");
     posix_trace_shutdown(closed);
 }
 
@@ -235,10 +239,11 @@ static void controllers(void)
     waitpid(child, &status, 0);
     tap_check(status == 0 && count_of(own, 0, -1) == 1, "both controllers have the event");
     posix_trace_shutdown(own);
-    tap_check(posix_trace_create(0x3fffffff, NULL, (trace_id_t *)&own) == ESRCH, "there is no such process");
+    tap_check(posix_trace_create(0x3fffffff, NULL, (trace_id_t *)&own) == ESRCH,
+              "a process that does not exist is ESRCH");
 }
 
-/* What daemons do: all descriptors are closed, and their numbers are used again. */
+/* Closes all descriptors, as daemons do, and uses their numbers again. */
 static int close_all(void *argument)
 {
     enum { NUMBERS = 600 };
@@ -271,7 +276,7 @@ static int close_all(void *argument)
 
 static void descriptors(void)
 {
-    tap_check(in_child(close_all, NULL) > 0, "a process that closes all descriptors is traced on");
+    tap_check(in_child(close_all, NULL) > 0, "a process that closes all descriptors stays traced");
 }
 
 static volatile int is_done;

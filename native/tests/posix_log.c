@@ -43,7 +43,7 @@ static struct posix_trace_status_info flushed(trace_id_t stream)
     return status;
 }
 
-/* What a log has. */
+/* Counts of the events in a log. */
 struct contents {
     int users, starts, stops, flush_starts, flush_stops, overflows, others;
     int in_order, last;
@@ -89,21 +89,21 @@ static void check_log(int file, int users)
     lseek(file, 0, SEEK_SET);
     tap_check(posix_trace_open(file, &log) == 0, "the log is opened");
     tap_check(read_log(log, &first) == 0 && first.users == users && first.in_order && first.others == 0,
-              "it has every event in order");
+              "the log has every event in order");
     printf("# %d users, %d starts, %d stops, %d + %d flushes, %d overflows\n", first.users, first.starts,
            first.stops, first.flush_starts, first.flush_stops, first.overflows);
     tap_check(posix_trace_rewind(log) == 0 && read_log(log, &second) == 0 &&
                   memcmp(&first, &second, sizeof first) == 0,
-              "and again after a rewind");
+              "a log has the same events after a rewind");
     tap_check(posix_trace_eventid_get_name(log, user, name) == 0 && strcmp(name, "posix_log_user") == 0,
-              "it has the names");
-    tap_check(posix_trace_get_attr(log, &attributes) == 0, "the attributes");
+              "the log has the names");
+    tap_check(posix_trace_get_attr(log, &attributes) == 0, "the log has the attributes");
     tap_check(posix_trace_get_status(log, &status) == 0 &&
                   status.posix_stream_status == POSIX_TRACE_SUSPENDED,
-              "and the status");
+              "the log has the status");
     tap_check(posix_trace_start(log) == EINVAL && posix_trace_shutdown(log) == EINVAL,
               "a log is not controlled");
-    tap_check(posix_trace_close(log) == 0 && posix_trace_close(log) == EINVAL, "it is closed once");
+    tap_check(posix_trace_close(log) == 0 && posix_trace_close(log) == EINVAL, "a log is closed once");
 }
 
 static void by_the_program(void)
@@ -117,15 +117,16 @@ static void by_the_program(void)
     int unavailable;
     posix_trace_attr_init(&attributes);
     posix_trace_attr_setstreamfullpolicy(&attributes, POSIX_TRACE_UNTIL_FULL);
-    tap_check(posix_trace_create_withlog(0, &attributes, file, &stream) == 0, "a stream with a log");
+    tap_check(posix_trace_create_withlog(0, &attributes, file, &stream) == 0,
+              "a stream with a log is created");
     posix_trace_start(stream);
     record(0, EVENTS);
     tap_check(posix_trace_trygetnext_event(stream, &event, NULL, 0, &length, &unavailable) == EINVAL,
-              "its events are not read from the stream");
-    tap_check(posix_trace_flush(stream) == 0, "a flush is asked for");
+              "events of a stream with a log are not read from the stream");
+    tap_check(posix_trace_flush(stream) == 0, "a flush is requested");
     status = flushed(stream);
     tap_check(status.posix_stream_flush_error == 0 && status.posix_stream_status == POSIX_TRACE_RUNNING,
-              "and done, while the stream runs");
+              "a requested flush ends while the stream runs");
     record(EVENTS, 2 * EVENTS);
     tap_check(posix_trace_shutdown(stream) == 0, "the shutdown flushes");
     check_log(file, 2 * EVENTS);
@@ -155,16 +156,17 @@ static void by_the_policy(void)
     }
     posix_trace_get_status(stream, &status);
     overrun = status.posix_stream_overrun_status == POSIX_TRACE_OVERRUN;
-    tap_check(posix_trace_shutdown(stream) == 0, "a stream that is flushed by its policy");
+    tap_check(posix_trace_shutdown(stream) == 0, "a stream that is flushed by its policy is shut down");
     lseek(file, 0, SEEK_SET);
     posix_trace_open(file, &log);
     read_log(log, &found);
     posix_trace_close(log);
     printf("# %d of %d events, %d flushes\n", found.users, recorded, found.flush_starts);
-    /* Beside load the thread that flushes may be late. Then the loss is known. */
+    /* On a loaded machine the thread that flushes may be late. Then the loss is reported. */
     tap_check(overrun ? found.users < recorded : found.users == recorded && found.in_order,
-              "has each event in its log, or an overrun");
-    tap_check(found.users > 64 && found.flush_starts > 1, "more than fit into it at once");
+              "a stream that is flushed by its policy has each event in its log, or an overrun");
+    tap_check(found.users > 64 && found.flush_starts > 1,
+              "a flushed stream records more events than its ring holds");
     close(file);
 }
 
@@ -190,12 +192,12 @@ static void refusals(void)
 {
     trace_id_t stream;
     int ends[2];
-    tap_check(posix_trace_create_withlog(0, NULL, -1, &stream) == EBADF, "no descriptor is no log");
-    tap_check(posix_trace_create_withlog(0, NULL, 12345, &stream) == EBADF, "nor is a closed one");
+    tap_check(posix_trace_create_withlog(0, NULL, -1, &stream) == EBADF, "a negative descriptor is EBADF");
+    tap_check(posix_trace_create_withlog(0, NULL, 12345, &stream) == EBADF, "a closed descriptor is EBADF");
     if (pipe(ends) == 0) {
         tap_check(posix_trace_create_withlog(0, NULL, ends[1], &stream) == EINVAL, "a pipe cannot loop");
         tap_check(posix_trace_open(ends[1], &stream) == EINVAL || posix_trace_open(ends[1], &stream) == EBADF,
-                  "nor be read at its other end");
+                  "a pipe cannot be read at the end for writing");
         close(ends[0]);
         close(ends[1]);
     }

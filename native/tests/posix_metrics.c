@@ -52,7 +52,7 @@ static void metrics_are_made_by_name(void)
               "an unknown name is ENOENT");
     tap_check(strstr(oh_posix_trace_last_error(), "delay_until_wakeup") != NULL,
               "the message lists the built-in metrics");
-    tap_check(oh_trace_metric_system(NULL, "blocked") == EINVAL, "no place is EINVAL");
+    tap_check(oh_trace_metric_system(NULL, "blocked") == EINVAL, "a result pointer that is NULL is EINVAL");
     tap_check(oh_trace_metric_system(&metric, NULL) == EINVAL, "no name is EINVAL");
     tap_check(oh_trace_metric_user(&metric, "m", 300, begins, true) == EINVAL,
               "an event type without a name is EINVAL");
@@ -77,7 +77,7 @@ static void required_events_are_a_set_for_the_filter(trace_id_t stream)
     tap_check(oh_trace_metric_events_required(user, stream, &set) == 0 && is_member(begins, &set) &&
                   is_member(ends, &set) && is_member(switched, &set) && is_member(call, &set),
               "it requires its events, context switches and system calls");
-    tap_check(!is_member(work, &set), "and no other event of the program");
+    tap_check(!is_member(work, &set), "a user metric requires no other event of the program");
     tap_check(oh_trace_metric_user_named(&named, "My Metric", "begins", "ends", false) == 0 &&
                   oh_trace_metric_events_required(named, stream, &same) == 0 &&
                   memcmp(&set, &same, sizeof set) == 0,
@@ -122,7 +122,7 @@ static void measurements_of_a_log_have_all_values(const oh_trace_metric *metric)
     posix_trace_getnext_event(log, &again, NULL, 0, &length, &unavailable);
     tap_check(first.posix_event_id == again.posix_event_id &&
                   first.posix_timestamp.tv_nsec == again.posix_timestamp.tv_nsec,
-              "and rewound");
+              "an evaluated log is rewound");
     tap_check(oh_trace_results_count(results) == 3, "there are three measurements");
     int is_good = 1;
     uint64_t last = 0;
@@ -134,7 +134,7 @@ static void measurements_of_a_log_have_all_values(const oh_trace_metric *metric)
         is_good &= one.intermediate_events == 2 && one.own_events == 2;
         last = one.end_ns;
     }
-    tap_check(is_good, "each has the five values");
+    tap_check(is_good, "each measurement has the five values");
     tap_check(oh_trace_results_at(results, 3, &one) == EINVAL, "there is no fourth one");
     tap_check(oh_trace_results_missed(results) == 0 && oh_trace_results_gaps(results) == 0 &&
                   oh_trace_results_gap_at(results, 0, &gap) == EINVAL,
@@ -158,9 +158,9 @@ static void measurements_of_a_log_have_all_values(const oh_trace_metric *metric)
               "a log without events of the kernel is ENODATA for a metric of them");
     oh_trace_metric_user_named(&absent, "m", "absent", "ends", true);
     tap_check(oh_trace_results_get(&none, absent, log, 0) == ENODATA,
-              "and one without a user event type, too");
+              "a log without a required user event type is ENODATA");
     tap_check(strstr(oh_posix_trace_last_error(), "absent") != NULL,
-              "whose name is in the message");
+              "the message has the name of the absent event type");
     tap_check(oh_trace_metric_events_required(absent, log, &set) == 0 && is_member(ends, &set),
               "required events of a log are those that it has");
     oh_trace_metric_free(system);
@@ -188,7 +188,7 @@ static void results_of_an_active_stream_go_on(const oh_trace_metric *metric)
                   oh_trace_results_count(results[0]) == 2 &&
                   oh_trace_results_count(results[1]) == 2,
               "several metrics are evaluated over the same events");
-    /* The measurement that was running goes on. */
+    /* The unfinished measurement continues. */
     record(work, 2);
     record_rounds(1);
     tap_check(oh_trace_results_get_several(results, both, 2, stream, 0) == 0 &&
@@ -233,7 +233,7 @@ static void losses_mark_measurements(const oh_trace_metric *metric)
     oh_trace_results_at(results, 0, &one);
     tap_check(oh_trace_results_missed(results) > 0 && one.missed > 0,
               "lost events are counted, in the result and in the measurement");
-    tap_check(oh_trace_results_gaps(results) > 0, "and are in the list of gaps");
+    tap_check(oh_trace_results_gaps(results) > 0, "lost events are in the list of gaps");
     oh_trace_results_free(results);
     posix_trace_shutdown(stream);
 }
@@ -250,7 +250,7 @@ int main(void)
     posix_trace_create(0, NULL, &stream);
     required_events_are_a_set_for_the_filter(stream);
     posix_trace_shutdown(stream);
-    tap_check(oh_trace_metric_parse(&metric, TEXT) == 0, "a metric from a text");
+    tap_check(oh_trace_metric_parse(&metric, TEXT) == 0, "a metric is parsed from a text");
     measurements_of_a_log_have_all_values(metric);
     results_of_an_active_stream_go_on(metric);
     losses_mark_measurements(metric);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. Processes in the middle of everything: children are forked, spawned
+ * links: overhear_posixtrace. Fork and exec during writes and changes: children are forked, spawned
  * and replaced by other programs while threads of their parent record events and change the stream.
  * Every event of every process arrives once. A controller that is killed leaves the program usable.
  */
@@ -27,7 +27,7 @@ static void end(int value)
     __atomic_store_n(&ending, value, __ATOMIC_RELEASE);
 }
 
-/* Records numbers from 0 on until the end; how many. */
+/* Records numbers from 0 on until the end; returns their number. */
 static void *writes(void *argument)
 {
     int *count = (int *)argument;
@@ -38,7 +38,7 @@ static void *writes(void *argument)
     return NULL;
 }
 
-/* Changes the filter and asks for the status, so that locks are held at forks. */
+/* Changes the filter and gets the status, so that locks are held at forks. */
 static void *changes(void *argument)
 {
     trace_id_t stream = *(trace_id_t *)argument;
@@ -96,7 +96,7 @@ static void *reads(void *argument)
     return NULL;
 }
 
-/* What a child does: half of its events itself, the other half perhaps as another program. */
+/* The work of a child: it records half of its events, and the other half perhaps after an exec. */
 static pid_t child_of_kind(int kind)
 {
     char program[] = "/proc/self/exe", first[16] = "0", count[16];

@@ -3,9 +3,8 @@
  * links: overhear_posixtrace; sanitizes: threads. Eight threads write as fast as they can, while
  * timers at 10 kHz interrupt each of them, and the handlers write, too.
  *
- * Each writer numbers its events. Whatever is interrupted where: the numbers of each writer ascend,
- * the data is whole, times do not go back, and if a number is missing the stream has reported a
- * loss.
+ * Each writer numbers its events. The numbers of each writer ascend, the data is whole, times do not
+ * decrease, and if a number is missing the stream has reported a loss.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -190,7 +189,7 @@ static void storm(int policy, const char *name)
            (unsigned long long)found.stops);
     tap_check(found.torn == 0 && found.disordered == 0 && found.went_back == 0, name);
     tap_check(found.users == sum || (found.others && found.overflows + found.stops > 1),
-              "what is missing is reported");
+              "missing events are reported");
     /* A looping stream may replace the start before its reader comes to it. */
     tap_check(found.users > 0 && found.users <= sum && found.overflows - found.resumes <= 1 &&
                   (found.starts == found.stops || (policy == POSIX_TRACE_LOOP && found.starts < found.stops)),

@@ -57,21 +57,22 @@ static void records(void)
     tap_check(posix_trace_create(0, NULL, &stream) == 0, "a stream is created");
     posix_trace_event(user, &value, sizeof value);
     tap_check(is_empty(), "a suspended stream records nothing");
-    tap_check(posix_trace_start(stream) == 0 && is_running(POSIX_TRACE_NOT_FULL), "it starts");
+    tap_check(posix_trace_start(stream) == 0 && is_running(POSIX_TRACE_NOT_FULL), "a stream starts");
     posix_trace_event(user, &value, sizeof value);
     tap_check(is_next(POSIX_TRACE_START) && length == sizeof(trace_event_set_t), "START comes first");
-    tap_check(is_next(user) && number() == 42, "then the event with its data");
+    tap_check(is_next(user) && number() == 42, "the event with its data comes after START");
     tap_check(event.posix_pid == getpid() && pthread_equal(event.posix_thread_id, pthread_self()) &&
                   event.posix_truncation_status == POSIX_TRACE_NOT_TRUNCATED,
-              "which has process and thread");
+              "the event has process and thread");
     tap_check((char *)event.posix_prog_address >= (char *)(size_t)records &&
                   (char *)event.posix_prog_address < (char *)(size_t)records + 4096,
-              "and the place of the call");
-    tap_check(posix_trace_stop(stream) == 0 && is_next(POSIX_TRACE_STOP) && number() == 0, "it stops");
+              "the event has the address of the call");
+    tap_check(posix_trace_stop(stream) == 0 && is_next(POSIX_TRACE_STOP) && number() == 0, "a stream stops");
     posix_trace_event(user, &value, sizeof value);
-    tap_check(is_empty(), "and records nothing");
-    tap_check(posix_trace_shutdown(stream) == 0, "it is shut down");
-    tap_check(posix_trace_shutdown(stream) == EINVAL && next() == EINVAL, "and unknown after that");
+    tap_check(is_empty(), "a stopped stream records nothing");
+    tap_check(posix_trace_shutdown(stream) == 0, "a stream is shut down");
+    tap_check(posix_trace_shutdown(stream) == EINVAL && next() == EINVAL,
+              "a stream that was shut down is EINVAL");
 }
 
 int main(void)

@@ -112,13 +112,13 @@ static void several(void)
         until_it_sleeps(&readers[at]);
     for (at = 0; at < EVENTS; at++)
         good &= seen[at] == 1;
-    tap_check(good, "of several readers one gets each event");
+    tap_check(good, "each event is read by one of several readers");
     tap_check(posix_trace_shutdown(stream) == 0, "a stream is shut down while readers wait");
     for (at = 0; at < READERS; at++) {
         pthread_join(readers[at].thread, NULL);
         good &= readers[at].result == EINVAL;
     }
-    tap_check(good, "which are told so by EINVAL");
+    tap_check(good, "waiting readers return with EINVAL after a shutdown");
 }
 
 static void signals(int flags, int timed, int expected, const char *name)
@@ -160,21 +160,23 @@ static void times(void)
 {
     struct timespec time = in_ms(30), after;
     int value = 3;
-    tap_check(next(&time, &value) == ETIMEDOUT, "a time passes without event");
+    tap_check(next(&time, &value) == ETIMEDOUT, "a timeout without an event is ETIMEDOUT");
     clock_gettime(CLOCK_REALTIME, &after);
     tap_check(after.tv_sec > time.tv_sec || (after.tv_sec == time.tv_sec && after.tv_nsec >= time.tv_nsec),
-              "and not earlier");
-    tap_check(next(&time, &value) == ETIMEDOUT, "a time that has passed");
+              "ETIMEDOUT is not returned before the timeout");
+    tap_check(next(&time, &value) == ETIMEDOUT, "a timeout that has passed is ETIMEDOUT");
     time.tv_nsec = 1000000000;
-    tap_check(next(&time, &value) == EINVAL, "what is no time is refused");
+    tap_check(next(&time, &value) == EINVAL, "an invalid timeout is EINVAL");
     time.tv_nsec = -1;
-    tap_check(next(&time, &value) == EINVAL, "so is a negative one");
+    tap_check(next(&time, &value) == EINVAL, "a timeout with negative nanoseconds is EINVAL");
     value = 3;
     posix_trace_event(user, &value, sizeof value);
     posix_trace_event(user, &value, sizeof value);
-    tap_check(next(&time, &value) == 0 && value == 3, "but not if there is an event");
+    tap_check(next(&time, &value) == 0 && value == 3,
+              "an invalid timeout does not matter if there is an event");
     time = in_ms(-5000);
-    tap_check(next(&time, &value) == 0 && value == 3, "which is there at any time");
+    tap_check(next(&time, &value) == 0 && value == 3,
+              "a timeout that has passed does not matter if there is an event");
 }
 
 int main(void)

@@ -33,7 +33,9 @@ pub(crate) fn posix(arguments: PosixArguments) -> Result<u8, SessionError> {
 fn list(arguments: &PosixArguments, socket: &Path) -> Result<u8, SessionError> {
     let format = arguments.form.format();
     if format == Format::Csv {
-        let message = "the list of trace streams is text or JSON; events, of PID, can be CSV";
+        let message =
+            "the list of trace streams cannot be CSV; use text or JSON, or name a PID for \
+                       its events as CSV";
         return Err(SessionError::new(ErrorKind::Usage, message));
     }
     if arguments.count.is_some() || arguments.duration.is_some() {
@@ -118,7 +120,7 @@ fn follow(arguments: PosixArguments, socket: &Path) -> Result<u8, SessionError> 
     };
     let print_note = |message: &str| print_stderr(&format!("overhear: {message}\n"));
     let mut summary = attachment.run(layout, stdout.as_fd(), print_note)?;
-    // A stream without events is no reason for a doubt.
+    // A stream without events is complete.
     summary.complete |= summary.sensors.is_empty() && summary.missed == 0;
     if !arguments.quiet || !summary.complete {
         print_stderr(&format!("overhear: {}\n", end_message(&summary)));
@@ -135,7 +137,7 @@ fn is_traceable(selection: &StreamSelection, socket: &Path) -> Result<(), Sessio
     let opened = open_of_process_at(socket, selection.pid, AreaAccess::Read);
     match opened {
         Ok(_) => Ok(()),
-        // Its last events may still be there.
+        // Its last events may still be readable.
         Err(OpenAreaError::NoProcess(pid)) => {
             let streams = posix::list(socket)?.streams;
             match streams.iter().any(|stream| stream.pid == pid) {
@@ -161,7 +163,7 @@ fn no_stream(selection: &StreamSelection) -> SessionError {
         None => String::new(),
     };
     let message = format!(
-        "process {pid} has no trace stream{named}; `overhear posix` lists those that there are, \
+        "process {pid} has no trace stream{named}; `overhear posix` lists all streams, \
          and --follow waits for one"
     );
     SessionError::new(ErrorKind::Incomplete, message)
@@ -174,8 +176,8 @@ fn end_message(summary: &Summary) -> String {
     };
     let losses = match (summary.missed, summary.complete) {
         (0, true) => "complete: nothing lost".to_string(),
-        (0, false) => "INCOMPLETE: how much is lost is not known".to_string(),
-        // A loss is of every event type: the greatest number is that of events.
+        (0, false) => "INCOMPLETE: an unknown number of events lost".to_string(),
+        // A loss is counted for every event type: the greatest number is the number of events.
         _ => {
             let most = summary.sensors.iter().map(|sensor| sensor.missed).max();
             format!("INCOMPLETE: {} events lost", most.unwrap_or_default())

@@ -12,9 +12,9 @@ use crate::registry::{descriptor_of, lock, Registry};
 use crate::task;
 use crate::trace_area::{AreaAccess, AreaFiles, AreaId, AreaListProgress, AreaRecord, AREA_SENSOR};
 
-/// Bound of the work of a slice, in parts of patterns compared.
+/// Maximum work of a slice: the number of compared parts of patterns.
 const WORK_PER_SLICE: u32 = 4096;
-/// Ancestors of a process that are looked at, at most.
+/// Maximum number of ancestors of a process that are searched for an area.
 const MAX_ANCESTORS: u32 = 16;
 
 impl Connection {
@@ -162,7 +162,7 @@ impl Connection {
                 self.try_reply(&Reply::Refused { message, again }, &[])
             }
         };
-        // A peer that does not read, or lets descriptors pile up, is disconnected.
+        // A peer that does not receive its replies or descriptors is disconnected.
         match sent {
             Ok(()) => Next::Again,
             Err(_) => Next::Close,
@@ -210,8 +210,8 @@ impl Connection {
         Ok(id)
     }
 
-    /// The area of a living process. The refusal comes before the answer whether it has one, so
-    /// that it does not contain this answer.
+    /// The area of a living process. A refusal by the rules does not depend on whether the process
+    /// has an area, so that it does not show this.
     fn area_of_process(
         &self,
         pid: u32,
@@ -255,7 +255,7 @@ fn family_area(pid: u32, uid: u32, registry: &Registry) -> Option<AreaId> {
     None
 }
 
-/// Why an area is not opened.
+/// The reason for which an area is not opened.
 enum NotOpened {
     None(NoArea),
     Refused(String),

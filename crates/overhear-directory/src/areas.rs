@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Trace areas, from outside of the directory: a traced process announces its area ([`publish`]), a
+//! Trace areas for clients of the directory: a traced process announces its area ([`publish`]), a
 //! controller opens that of another process ([`open_of_process`]), and a monitor gets all that it
 //! may read, also later ones ([`AreaFeed`]).
 //!
@@ -21,20 +21,20 @@ use crate::service::Directory;
 use crate::trace_area::{descriptions, own_description, AREA_SENSOR};
 use crate::{AreaAccess, AreaRecord};
 
-/// Time between two questions for new areas.
+/// Time between two requests for new areas.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
 /// Time between two attempts to reach a directory again.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
 /// Time between two attempts at a directory that has refused.
 const REFUSED_INTERVAL: Duration = Duration::from_secs(10);
-/// Time for the answer of a monitor's first request.
+/// Longest wait for the reply to a monitor's first request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the area of a process cannot be opened.
+/// An error in opening the area of a process.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenAreaError {
-    /// No directory is known.
-    #[error("no directory listens, and only a directory knows the trace areas of other processes; start `overheard`, or the programs with `overhear run`")]
+    /// The environment has no directory.
+    #[error("no directory listens, and trace areas of other processes are found only through a directory; start `overheard`, or the programs with `overhear run`")]
     NoDirectory,
     /// The directory cannot be reached.
     #[error(transparent)]
@@ -58,18 +58,18 @@ pub enum OpenAreaError {
 /// An area with an open file.
 #[derive(Debug)]
 pub struct OpenedArea {
-    /// What the directory knows about it.
+    /// The directory's record of it.
     pub record: AreaRecord,
     /// The file. With [`AreaAccess::Read`] it can only be mapped for reading.
     pub file: OwnedFd,
 }
 
 /// Announces the trace area of this process at the directory of its environment, so that monitors
-/// and controllers find it. Takes half a second at most. To be repeated after a fork, and when the
-/// process has another area.
+/// and controllers find it. It takes at most half a second. It must be called again after a fork,
+/// and when the process has another area.
 ///
 /// # Errors
-/// [`RegisterError`]; the process is traced by itself all the same.
+/// [`RegisterError`]; the process can still trace itself.
 pub fn publish(area: impl AsFd) -> Result<(), RegisterError> {
     let socket = socket_path().ok_or(RegisterError::NoDirectory)?;
     publish_at(&socket, area)
@@ -232,7 +232,7 @@ struct Remote {
     // None while no directory is connected.
     link: Option<Link>,
     identity: Option<u64>,
-    // What the directory is to answer next.
+    // The request that the directory replies to next.
     waits_for: WaitsFor,
     // The parts of a list so far.
     list: Vec<AreaRecord>,
@@ -297,10 +297,10 @@ impl AreaFeed {
         events
     }
 
-    /// As [`Self::poll`], after the directory has answered once: all areas that exist are opened.
+    /// As [`Self::poll`], after the first reply of the directory: all areas that exist are opened.
     ///
     /// # Errors
-    /// [`LinkError`] if the directory does not answer.
+    /// [`LinkError`] if the directory does not reply.
     pub fn poll_existing(&mut self) -> Result<Vec<AreaEvent>, LinkError> {
         let end = Instant::now() + RESPONSE_TIMEOUT;
         let mut events = self.poll();
@@ -394,7 +394,7 @@ impl AreaFeed {
             match remote.step(self.generation) {
                 Ok(None) => return,
                 Ok(Some((reply, files))) => self.take_reply(reply, files, events),
-                // A directory that is too old, or has ended: another one may come.
+                // The directory is too old, or has ended: another one may be started.
                 Err(_) => return remote.disconnect(),
             }
         }
@@ -449,7 +449,7 @@ impl AreaFeed {
                 remote.waits_for = WaitsFor::Nothing;
                 remote.refused.push(area);
             }
-            // It does not know trace areas, or permits no further monitor.
+            // It does not support trace areas, or permits no further monitor.
             (Reply::Refused { .. }, WaitsFor::List) => {
                 remote.disconnect();
                 remote.next_request = Instant::now() + REFUSED_INTERVAL;
@@ -468,7 +468,7 @@ impl Remote {
         self.next_request = Instant::now() + RECONNECT_INTERVAL;
     }
 
-    /// Sends the next request if it is due; returns an answer if one has come.
+    /// Sends the next request if it is due; returns a reply if there is one.
     fn step(&mut self, known: Option<u64>) -> Result<Option<(Reply, Vec<OwnedFd>)>, LinkError> {
         let now = Instant::now();
         if self.link.is_none() {

@@ -4,16 +4,16 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Threads that close refused files at the same time, at most.
+/// Maximum number of threads that close refused files at the same time.
 const MAX_CLOSERS: usize = 3;
 
 /// Closes refused files. To close a file of a file system in user space is a request to its server,
-/// which may not answer: so other threads close them.
+/// which may never reply: so other threads close the files.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileCloser(Arc<()>);
 
 impl FileCloser {
-    /// Whether files may be accepted: they could be such files.
+    /// Whether files may be accepted: a thread to close them must be free.
     pub(crate) fn is_available(&self) -> bool {
         // Each of the threads has a reference.
         Arc::strong_count(&self.0) <= MAX_CLOSERS

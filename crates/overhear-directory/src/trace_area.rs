@@ -11,9 +11,9 @@
 //!    when it is forked or executed.
 //! 2. The program makes both descriptions. The directory would need the right to open files of
 //!    other users, which it does not have as a service.
-//! 3. The file belongs to the user who announces it, and nobody else may open it: a receiver of the
-//!    description for reading cannot open the file again for writing, unless it is of this user,
-//!    who may as well trace the process, or has the rights of root.
+//! 3. The file belongs to the user that announces it, and no other user may open it: a receiver of
+//!    the description for reading cannot open the file again for writing. Exceptions are this user
+//!    and root, which may trace the process anyway.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -25,10 +25,10 @@ use crate::memory::reopen;
 
 /// The id of trace areas in rules: `server*/posix-trace` matches those of processes `server*`.
 pub(crate) const AREA_SENSOR: &str = "posix-trace";
-/// Size of an area, at most. Its pages exist once they are written.
+/// Maximum size of an area in bytes. Its pages exist when they are written.
 const MAX_BYTES: u64 = 64 << 30;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// Nobody but the owner may open the file.
+/// Only the owner may open the file.
 const OWNER_ONLY: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// The access to a trace area.
@@ -84,8 +84,8 @@ pub struct AreaRecord {
 
 /// The two descriptions of an area's file.
 ///
-/// Holding one proves: both are of one shared memory file of its user, with a sealed size; nobody
-/// else may open it; the first one can be mapped for writing, the second one only for reading. It
+/// Holding one proves: both are of one shared memory file of its user, with a sealed size; no other
+/// user may open it; the first one can be mapped for writing, the second one only for reading. It
 /// does not prove anything about the contents.
 #[derive(Debug)]
 pub(crate) struct AreaFiles {
@@ -106,7 +106,7 @@ impl AreaFiles {
     /// Checks the files that a process of this user has sent.
     ///
     /// # Errors
-    /// What is wrong with them, and the files.
+    /// A message about the wrong property, and the files.
     pub(crate) fn checked(files: Vec<OwnedFd>, uid: u32) -> Result<Self, (String, Vec<OwnedFd>)> {
         match check(&files, uid) {
             Ok((identity, bytes)) => {
@@ -224,8 +224,8 @@ pub(crate) fn descriptions(area: BorrowedFd<'_>) -> rustix::io::Result<[OwnedFd;
     Ok([reopen(area, OFlags::RDWR)?, reopen(area, OFlags::RDONLY)?])
 }
 
-/// A description of its own of a file that the directory passed on, if this user may open it: locks
-/// and flags of a description are shared by all that have it.
+/// A new description of a file that the directory passed on, if this user may open it: all holders
+/// of a description share its locks and flags.
 pub(crate) fn own_description(file: OwnedFd, access: AreaAccess) -> OwnedFd {
     let flags = match access {
         AreaAccess::Read => OFlags::RDONLY,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The announcement of this process' area, so that others can read its streams and create some.
+//! The announcement of this process' area, by which other processes find and create its streams.
 //!
 //! Without a directory the process is traced by itself alone. That is no error, so it is not
 //! reported, except on standard error with `OVERHEAR_NOT_CONNECTED=stderr` in the environment, as
@@ -28,13 +28,13 @@ pub(crate) fn announce(area: &Area) {
         // An error of standard error cannot be reported.
         let _ = writeln!(
             std::io::stderr(),
-            "overhear: the POSIX trace streams of this process are not known to others: {error}"
+            "overhear: no other process can find the POSIX trace streams of this process: {error}"
         );
     }
 }
 
 /// Announces the area in the child of a fork. It does not read the environment: another thread of
-/// the parent may have had the lock of it.
+/// the parent may have held its lock.
 pub(crate) fn announce_child(area: &Area) {
     if let Some(Some(socket)) = SOCKET.get() {
         // Without a directory the child is traced all the same.

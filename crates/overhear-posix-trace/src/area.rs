@@ -3,14 +3,14 @@
 //!
 //! ```text
 //!  header | gate | 64 slots | names | members |   ring of slot 0   |  ...  |  ring of slot 63
-//!  one page each process maps at its start        mapped by those who write or read the stream
+//!  each process maps this part at its start       mapped by writers and readers of the stream
 //! ```
 //!
 //! An area is a sparse memory file of fixed, sealed size: no access to a map of it can fault. A
 //! process makes one when the library is loaded. Children of `fork` share it; after `exec` and
 //! `posix_spawn` the new program finds the descriptor by its name ([`crate::process`]).
 //!
-//! # Who changes what
+//! # Owners of the words
 //!
 //! 1. *Gate*: for each event type a word, bit i set if the stream of slot i records that type now.
 //!    The controller of a stream changes its bit, atomically. `posix_trace_event` reads it.
@@ -22,8 +22,8 @@
 //!
 //! # Trust
 //!
-//! Every process of the family can write all of it. What is read here can be anything: it is
-//! checked before it sizes or indexes memory, and a controller keeps the geometry of its streams
+//! Every process of the family can write all of it. Values that are read here can be anything: they
+//! are checked before they size or index memory, and a controller keeps the geometry of its streams
 //! itself. A wrong value costs the family its trace, never another process its memory safety.
 
 use std::ffi::CString;
@@ -122,7 +122,8 @@ impl Mapping {
     /// The words of the map, for as long as it lives.
     fn words(&self) -> SharedWords {
         // SAFETY: a map is aligned to pages and `bytes` long, and its memory is reached only
-        // through values of this type. Whoever holds the words holds the mapping (see the callers).
+        // through values of this type. Each holder of the words also holds the mapping (see the
+        // callers).
         unsafe { SharedWords::new(self.base, self.bytes / 8) }
     }
 
@@ -160,10 +161,10 @@ pub(crate) struct Area {
     header: Arc<Mapping>,
     words: SharedWords,
     writable: bool,
-    /// Device and inode of the file: whether a descriptor still is what it was.
+    /// Device and inode of the file, to find out whether a descriptor still refers to it.
     identity: (u64, u64),
-    /// An open file description of this process alone, on which its locks are. Its mutex is the
-    /// lock between the threads of the process.
+    /// An open file description of this process alone, which holds its locks. The mutex is the lock
+    /// between the threads of the process.
     private: Mutex<Option<PrivateFile>>,
     /// The slots of the streams that this process controls.
     own: AtomicU64,
@@ -178,15 +179,18 @@ impl Area {
         let fail = |errno: rustix::io::Errno| {
             TraceError::new(
                 libc::ENOMEM,
-                format!("the trace area of the process cannot be made: {errno}"),
+                format!("cannot create the trace area of the process: {errno}"),
             )
         };
-        // A size beyond the limit for files would be answered with a signal.
+        // For a size beyond the limit for files, the kernel would send a signal.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|bytes| bytes < FILE_BYTES as u64) {
             return Err(TraceError::new(
                 libc::ENOMEM,
-                "the limit for the size of files (ulimit -f) is too low for a trace area",
+                format!(
+                    "the limit for the size of files (ulimit -f) is too low for a trace area; it must \
+                     be at least {FILE_BYTES} bytes"
+                ),
             ));
         }
         let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
@@ -210,7 +214,7 @@ impl Area {
         area.word(CLOCK_WORD)
             .store(clock.as_raw().into(), Ordering::Relaxed);
         area.define_unnamed();
-        // SYNC(area): whoever finds the magic finds the words before it.
+        // SYNC(area): a process that loads the magic number also sees the words stored before it.
         area.word(MAGIC_WORD).store(MAGIC, Ordering::Release);
         Ok(area)
     }
@@ -271,7 +275,7 @@ impl Area {
         }
     }
 
-    /// The clock of its stamps; `None` for a value that is none.
+    /// The clock of its stamps; `None` if the area has an unknown value.
     pub(crate) fn clock(&self) -> Option<ClockId> {
         let raw_untrusted = self.word(CLOCK_WORD).load(Ordering::Relaxed);
         u32::try_from(raw_untrusted)
@@ -297,7 +301,8 @@ impl Area {
             true => Ok(()),
             false => Err(TraceError::new(
                 libc::ENOMEM,
-                "the program has closed the descriptor of its trace area",
+                "the program has closed the descriptor of its trace area; a program must close only \
+                 the descriptors that it has opened",
             )),
         }
     }
@@ -352,7 +357,7 @@ impl Area {
         (before as u32).wrapping_add(1) & slot::GENERATION_MASK
     }
 
-    /// Gives a slot's ring fresh, zeroed memory, and maps it.
+    /// Allocates zeroed memory for a slot's ring, and maps it.
     ///
     /// # Errors
     /// [`TraceError`] `ENOMEM`.
@@ -364,7 +369,10 @@ impl Area {
         let fail = |errno| {
             TraceError::new(
                 libc::ENOMEM,
-                format!("{bytes} bytes for the events of a stream are not there: {errno}"),
+                format!(
+                    "cannot allocate {bytes} bytes for the events of a stream: {errno}; reduce \
+                     stream-min-size"
+                ),
             )
         };
         if bytes > REGION_BYTES {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whose area: from the number of a process to the memory through which it is traced.
+//! Finds the area of a process by its id: the memory through which it is traced.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,19 +49,19 @@ pub(crate) fn area_of_process(pid: i32) -> Result<Target, TraceError> {
     area_of_stranger(pid)
 }
 
-/// Time in which a child enters itself into the area, a multiple of what a loaded machine needs.
-const JOIN_PATIENCE: Duration = Duration::from_secs(1);
-const JOIN_PAUSE: Duration = Duration::from_millis(1);
+/// Longest time in which a child enters itself into the area. A loaded machine needs much less.
+const MAX_JOIN_WAIT: Duration = Duration::from_secs(1);
+const JOIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Whether a process is a child of the family that enters itself now: `fork` returns in the parent
 /// before the child has done so.
 fn joins_soon(area: &Area, pid: u32) -> Result<bool, TraceError> {
     let begun = Instant::now();
-    while is_fork_of(area, pid)? && begun.elapsed() < JOIN_PATIENCE {
+    while is_fork_of(area, pid)? && begun.elapsed() < MAX_JOIN_WAIT {
         if area.has_member(pid)? {
             return Ok(true);
         }
-        std::thread::sleep(JOIN_PAUSE);
+        std::thread::sleep(JOIN_POLL_INTERVAL);
     }
     Ok(false)
 }
@@ -72,7 +72,8 @@ fn is_fork_of(area: &Area, pid: u32) -> Result<bool, TraceError> {
 
 /// The area of a process outside of the family: the directory's rules decide.
 fn area_of_stranger(pid: u32) -> Result<Target, TraceError> {
-    // Also without a directory. Whether the caller may trace the process is up to the directory.
+    // Works without a directory, too. The directory decides whether the caller may trace the
+    // process.
     if let Err(error) = may_signal(pid) {
         if error.errno == libc::ESRCH {
             return Err(error);

@@ -3,7 +3,7 @@
 
 use crate::EventTypeSet;
 
-/// What happens when a stream is full: the attribute stream-full-policy.
+/// The policy of a full stream: the attribute stream-full-policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamFullPolicy {
     /// The oldest events are replaced. The default without a log.
@@ -14,7 +14,7 @@ pub enum StreamFullPolicy {
     Flush,
 }
 
-/// What happens when a log is full: the attribute log-full-policy.
+/// The policy of a full log: the attribute log-full-policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LogFullPolicy {
     /// The oldest events are replaced.
@@ -45,26 +45,27 @@ pub struct Attributes {
     pub creation_ns: u64,
     /// Resolution of time stamps in nanoseconds.
     pub clock_resolution_ns: u64,
-    /// Most bytes of data of a user event.
+    /// Maximum bytes of data of a user event: max-data-size.
     pub max_data_size: usize,
     /// Bytes for the events of the stream, at least: stream-min-size.
     pub stream_size: usize,
-    /// The policy of a full stream; `None` chooses by whether there is a log.
+    /// The policy of a full stream; `None` is the default, which depends on whether there is a log.
     pub stream_full: Option<StreamFullPolicy>,
     /// Whether children are traced.
     pub inheritance: Inheritance,
-    /// Most bytes of events in the log: log-max-size.
+    /// Maximum bytes of events in the log: log-max-size.
     pub log_size: usize,
     /// The policy of a full log.
     pub log_full: LogFullPolicy,
 }
 
-/// Most characters of the name of a stream and of the version, with the end: `TRACE_NAME_MAX`.
+/// Maximum number of characters of the name of a stream and of the version, with the end:
+/// `TRACE_NAME_MAX`.
 pub const NAME_MAX: usize = 64;
 /// The attribute generation-version.
 pub const GENERATION_VERSION: &str = concat!("Overhear ", env!("CARGO_PKG_VERSION"));
 
-/// Bytes in a ring for what is recorded with each event.
+/// Bytes of an event in a ring, without its data.
 const EVENT_HEADER_BYTES: usize = 48;
 /// Bytes of the longest data of a system event of the standard: the two filters of
 /// `POSIX_TRACE_FILTER`.
@@ -73,13 +74,13 @@ const SYSTEM_DATA_BYTES: usize = 2 * size_of::<EventTypeSet>();
 const _: () = assert!(GENERATION_VERSION.len() < NAME_MAX);
 
 impl Attributes {
-    /// Most bytes of data of any event of the stream.
+    /// Maximum bytes of data of any event of the stream.
     #[must_use]
     pub fn data_bytes(&self) -> usize {
         Self::data_bytes_of(self.max_data_size)
     }
 
-    /// The same for a max-data-size.
+    /// Maximum bytes of data of any event of a stream with this max-data-size.
     #[inline(always)]
     pub(crate) const fn data_bytes_of(max_data_size: usize) -> usize {
         if max_data_size > SYSTEM_DATA_BYTES {

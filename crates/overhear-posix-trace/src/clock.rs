@@ -90,7 +90,7 @@ fn pair() -> ClockPair {
     )
 }
 
-/// What is measured of the hardware counter.
+/// Measurements of the hardware counter.
 struct Measured {
     first: ClockPair,
     fit: Option<ClockFit>,
@@ -108,7 +108,8 @@ fn measured() -> MutexGuard<'static, Measured> {
     measured.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins to measure, when the library is loaded: the longer before the first reading the better.
+/// Begins to measure, when the library is loaded: a longer time until the first reading gives a
+/// better slope.
 pub(crate) fn begin() {
     if stamp_clock() != ClockId::Monotonic {
         drop(measured());
@@ -162,9 +163,9 @@ impl Measured {
         let doubled = Nanos::from_ns(self.interval.as_ns() * 2);
         self.interval = doubled.min(LONGEST_INTERVAL);
         // Streams may be read long after they were written.
-        const KEPT: usize = 100_000;
-        if self.map.segments().len() > KEPT {
-            let oldest_kept = self.map.segments()[KEPT / 2].time;
+        const MAX_SEGMENTS: usize = 100_000;
+        if self.map.segments().len() > MAX_SEGMENTS {
+            let oldest_kept = self.map.segments()[MAX_SEGMENTS / 2].time;
             self.map.forget_before(oldest_kept);
         }
     }
@@ -187,8 +188,8 @@ pub(crate) struct StampConverter {
     taken: usize,
 }
 
-/// How long a copy of the map is used. Segments begin 5 ms after they are known.
-const FRESH: Nanos = Nanos::from_ms(2);
+/// Longest use of a copy of the map. Segments begin 5 ms after they are computed.
+const MAX_MAP_AGE: Nanos = Nanos::from_ms(2);
 
 impl StampConverter {
     /// Brings the map up to date: before a group of stamps that were made until now.
@@ -197,7 +198,7 @@ impl StampConverter {
             return;
         }
         let now = monotonic_now();
-        if self.taken > 0 && now.since(self.updated) < FRESH {
+        if self.taken > 0 && now.since(self.updated) < MAX_MAP_AGE {
             return;
         }
         let mut measured = measured();

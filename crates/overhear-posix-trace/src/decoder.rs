@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From events of a ring to events with a time.
+//! Decodes events of a ring into events with a time.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::clock::{monotonic_now, StampConverter};
 use crate::event::FLAG_TRUNCATED;
 use crate::{EventId, TraceEvent, Truncation};
 
-/// How often conversions of stamps are brought up to date, in events.
-const REFRESH: u32 = 256;
-/// How long a reader waits for a writer that has a position and does not publish its event: it is
-/// preempted, stopped or dead.
-const LATE: Duration = Duration::from_millis(100);
+/// Number of events after which the conversion of stamps is refreshed.
+const REFRESH_EVENTS: u32 = 256;
+/// Longest wait of a reader for a writer that has a position and does not publish its event: the
+/// writer is preempted, stopped or dead.
+const MAX_WRITER_WAIT: Duration = Duration::from_millis(100);
 
-/// An event of which everything but the data is known.
+/// An event without its data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub(crate) time: Timestamp,
@@ -87,7 +87,7 @@ impl Decoder {
         self.late_since = None;
         let event = EventId::from_raw(record.event.into())?;
         if self.until_refresh == 0 {
-            self.until_refresh = REFRESH;
+            self.until_refresh = REFRESH_EVENTS;
             self.converter.refresh(self.clock);
         }
         self.until_refresh -= 1;
@@ -107,8 +107,8 @@ impl Decoder {
         })
     }
 
-    /// A time that is not before those of earlier events: conversions that are refined in between
-    /// could go back a little, and damaged stamps go anywhere.
+    /// A time that is not earlier than those of previous events: a refined conversion could go back
+    /// a little, and damaged stamps have any value.
     #[inline]
     pub(crate) fn advance(&mut self, time: Timestamp) -> Timestamp {
         self.last = self.last.max(time);
@@ -129,7 +129,7 @@ impl Decoder {
             .clamp(self.last, latest)
     }
 
-    /// The ring is empty: what comes next is newer than the conversions.
+    /// The ring is empty: the next event is newer than the conversions.
     pub(crate) fn is_empty(&mut self) {
         self.until_refresh = 0;
     }
@@ -137,7 +137,7 @@ impl Decoder {
     /// The event at a position is not finished; whether its writer is to be given up.
     pub(crate) fn is_too_late(&mut self, position: u64) -> bool {
         match self.late_since {
-            Some((at, since)) if at == position => since.elapsed() >= LATE,
+            Some((at, since)) if at == position => since.elapsed() >= MAX_WRITER_WAIT,
             _ => {
                 self.late_since = Some((position, Instant::now()));
                 false

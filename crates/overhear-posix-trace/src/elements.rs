@@ -10,8 +10,8 @@
 //!   the sensor's id is the name of the type, so metrics and constraints name it `user:NAME`. Its
 //!   elements have the writing thread and [these fields](TraceElements::schema).
 //! - An event type of Linux becomes a stream of the kernel sensor with that name for each CPU.
-//! - The types of lost events are not known: each loss is a gap in every stream, also in those that
-//!   begin later, and in that of `posix_trace_overflow`, which begins with the first loss.
+//! - The types of lost events are not recorded: each loss is a gap in every stream, also in those
+//!   that begin later, and in that of `posix_trace_overflow`, which begins with the first loss.
 //!
 //! The converter reads no clock and keeps no events: the times in the items are those of events.
 
@@ -26,7 +26,7 @@ use overhear_metrics::automaton::Catalogue;
 
 use crate::{EventId, LogHeader, TraceEvent, Truncation};
 
-/// Most streams of a converter: processes and threads in a log are not trusted.
+/// Maximum number of streams of a converter: processes and threads in a log are not trusted.
 const MAX_STREAMS: usize = 1 << 14;
 /// Bytes of the payload of a user event before its data.
 const HEAD_BYTES: usize = 40;
@@ -72,7 +72,7 @@ impl ElementSink for InboxSink<'_> {
     }
 }
 
-/// Delivers items to an analysis. It gets no advances: the caller knows how far the events are.
+/// Delivers items to an analysis, without advances: the caller has the time of the last event.
 pub struct AnalysisSink<'a>(pub &'a mut dyn Analysis);
 
 impl ElementSink for AnalysisSink<'_> {
@@ -89,7 +89,7 @@ impl ElementSink for AnalysisSink<'_> {
     }
 }
 
-/// What writes the elements of a stream.
+/// The writer of the elements of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum WriterOf {
     Process(u32),

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// Why a function failed. The standard fixes the error number.
+/// The error of a function. The standard fixes the error number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TraceError {

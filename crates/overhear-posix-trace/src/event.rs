@@ -12,14 +12,14 @@ pub enum Truncation {
     None,
     /// The event had more data than its stream permits.
     Record,
-    /// The reader had no room for all data.
+    /// The reader's buffer was too small for all data.
     Read,
 }
 
 /// Bit of an event in a ring: its data was cut when it was recorded.
 pub(crate) const FLAG_TRUNCATED: u16 = 1;
 
-/// An event, as it was recorded. Its data is borrowed from memory that no other process writes.
+/// An event. Its data is borrowed from memory that no other process writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent<'a> {
     /// When it was recorded, `CLOCK_MONOTONIC`. Times of one stream do not decrease.

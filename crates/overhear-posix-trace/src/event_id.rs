@@ -4,9 +4,9 @@
 use overhear_event::kernel::SENSORS;
 use overhear_event::TypeSchema;
 
-/// Most characters of the name of an event type: `TRACE_EVENT_NAME_MAX`.
+/// Maximum number of characters of the name of an event type: `TRACE_EVENT_NAME_MAX`.
 pub const EVENT_NAME_MAX: usize = 64;
-/// Most user event types of a process, with the unnamed one: `TRACE_USER_EVENT_MAX`.
+/// Maximum number of user event types of a process, with the unnamed one: `TRACE_USER_EVENT_MAX`.
 pub const USER_EVENT_MAX: usize = 256;
 
 /// An event type: a number below [`EventId::COUNT`]. It need not be defined.
@@ -126,8 +126,8 @@ impl EventId {
         Some(Self(Self::KERNEL.start() + index as u16))
     }
 
-    /// The name of an event type of Linux. `None` for other types, and for numbers of which this
-    /// version knows no sensor.
+    /// The name of an event type of Linux. `None` for other types, and for numbers without a sensor
+    /// in this version.
     #[must_use]
     pub fn kernel_name(self) -> Option<&'static str> {
         let index = self.0.checked_sub(*Self::KERNEL.start())?;

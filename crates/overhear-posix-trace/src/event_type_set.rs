@@ -34,7 +34,7 @@ impl EventTypeSet {
         Self { bits: words }.intersection(Self::ALL)
     }
 
-    /// The words in memory.
+    /// The words: bit n is the event type n.
     #[must_use]
     pub const fn words(self) -> [u64; 5] {
         self.bits

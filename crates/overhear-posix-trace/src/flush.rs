@@ -3,7 +3,7 @@
 //!
 //! A flush begins with `FLUSH_START` in the stream, moves everything up to there into the log, and
 //! ends with `FLUSH_STOP`. Writers go on meanwhile. Policy `FLUSH`: a writer that makes the stream
-//! half full wakes the thread, and it looks at the stream every [`PERIOD`].
+//! half full wakes the thread, which also checks the stream every [`FLUSH_PERIOD`].
 //!
 //! Locks are taken in the order control, log, reader.
 
@@ -23,9 +23,9 @@ use crate::stream::Stream;
 use crate::{EventId, EventTypeSet, StreamFullPolicy, TraceError, TraceEvent, Truncation};
 
 /// Longest time that events of a stream with the policy `FLUSH` stay in the stream.
-const PERIOD: Duration = Duration::from_millis(100);
-/// How often the thread looks for a writer that is late.
-const PAUSE: Duration = Duration::from_micros(200);
+const FLUSH_PERIOD: Duration = Duration::from_millis(100);
+/// Time between two checks for a writer that is late.
+const LATE_WRITER_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The log of a stream, and the thread that writes it.
 #[derive(Debug)]
@@ -37,12 +37,12 @@ pub(crate) struct Flusher {
 /// All atomic accesses: SYNC(flush).
 #[derive(Debug)]
 struct Shared {
-    /// Flushes asked for and done: the stream is being flushed while they differ.
+    /// Numbers of requested and of completed flushes: a flush is in progress while they differ.
     requested: AtomicU64,
     done: AtomicU64,
     is_flushing: AtomicBool,
     ending: AtomicBool,
-    /// Number of an error that no status has reported.
+    /// Error number that no status has reported, 0 if there is none.
     error: AtomicU32,
     is_full: AtomicBool,
     is_overrun: AtomicBool,
@@ -53,15 +53,15 @@ struct Shared {
 struct Log {
     /// `None` after the end.
     writer: Option<LogWriter>,
-    /// Event types that the log has the names of.
+    /// Event types whose names are in the log.
     defined: EventTypeSet,
-    /// Number of the error that the stream has an event of, 0 after a flush without error.
+    /// Error number of the last recorded event `ERROR`, 0 after a flush without error.
     recorded_error: i32,
-    /// Position of the stream after the last flush, and when that was.
+    /// Position of the stream after the last flush, and the time of that flush.
     flushed: (u64, Instant),
 }
 
-/// What the status says about the log.
+/// The status of the log of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogStatus {
     pub(crate) flushing: bool,
@@ -110,13 +110,16 @@ impl Flusher {
             .spawn(move || shared.run(&stream));
         restore_signals(&before);
         let thread = thread.map_err(|error| {
-            TraceError::new(libc::EAGAIN, format!("no thread for the flush: {error}"))
+            TraceError::new(
+                libc::EAGAIN,
+                format!("cannot start the thread that flushes the stream: {error}"),
+            )
         })?;
         *lock(&self.thread) = Some(thread);
         Ok(())
     }
 
-    /// Asks for a flush; the status says when it is done.
+    /// Requests a flush; the status shows its end.
     pub(crate) fn request(&self, stream: &Stream) {
         self.shared.requested.fetch_add(1, Ordering::SeqCst);
         stream.slot().wake();
@@ -190,7 +193,7 @@ impl Shared {
         let slot = stream.slot();
         let period = Timespec {
             tv_sec: 0,
-            tv_nsec: PERIOD.subsec_nanos().into(),
+            tv_nsec: FLUSH_PERIOD.subsec_nanos().into(),
         };
         slot.begin_wait(true);
         while !self.ending.load(Ordering::SeqCst) {
@@ -215,9 +218,9 @@ impl Shared {
         let written = stream.written();
         let is_half_full = written.wrapping_sub(position) >= stream.capacity() / 2;
         let is_stopped = stream.slot().is_stopped();
-        // Events of the kernel are in its own buffers, whose filling nobody reports.
+        // Events of the kernel are in its own buffers, which report no fill level.
         let has_more = written != position || stream.has_kernel();
-        is_half_full || is_stopped || (has_more && since.elapsed() >= PERIOD)
+        is_half_full || is_stopped || (has_more && since.elapsed() >= FLUSH_PERIOD)
     }
 
     fn flush(&self, stream: &Stream) {
@@ -233,7 +236,7 @@ impl Shared {
                 self.fail(&error);
                 number = error.errno();
             }
-            // Once for an error that lasts: its event is due to be flushed itself.
+            // Once for an error that lasts: each event would make another flush due.
             if number != 0 && number != log.recorded_error {
                 stream.record_flush(EventId::ERROR, &number.to_ne_bytes());
             }
@@ -264,7 +267,7 @@ impl Shared {
                 Step::Empty => return,
                 Step::Late => {
                     drop(reader);
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(LATE_WRITER_INTERVAL);
                 }
             }
         }
@@ -312,7 +315,7 @@ impl Shared {
         self.error.store(error.errno() as u32, Ordering::SeqCst);
     }
 
-    /// Gives the log the name of an event type, if it has one.
+    /// Writes the name of an event type to the log, if it has one.
     fn define(&self, stream: &Stream, log: &mut Log, event: EventId) {
         if log.defined.contains(event) {
             return;

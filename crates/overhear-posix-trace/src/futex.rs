@@ -6,12 +6,12 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
-/// Why a wait ended.
+/// The reason for the end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// The word changed, or might have.
     Changed,
-    /// A handler of a signal ran.
+    /// A signal handler ran.
     Interrupted,
     /// The time is over.
     TimedOut,
@@ -59,12 +59,12 @@ pub(crate) fn wait(word: &AtomicU64, value: u64, until: Until) -> Woken {
     }
 }
 
-/// Wakes all who wait for the word. Async-signal-safe.
+/// Wakes all threads that wait for the word. Async-signal-safe.
 pub(crate) fn wake_all(word: &AtomicU64) {
     let _ = futex::wake(low(word), futex::Flags::empty(), i32::MAX as u32);
 }
 
-/// SYNC(wait): the value of the word, before the look that decides whether to wait.
+/// SYNC(wait): the value of the word, before the check that decides whether to wait.
 pub(crate) fn value(word: &AtomicU64) -> u64 {
     word.load(Ordering::SeqCst)
 }

@@ -9,7 +9,7 @@
 //!    posix_trace_event  ---------->    names of event types | gate | a ring for each stream
 //!                                                                        |
 //!  controller, analyser                                                  v
-//!    posix_trace_create, _start, _stop, _set_filter     reader: events in order, and what is lost
+//!    posix_trace_create, _start, _stop, _set_filter     reader: events in order, and losses
 //!    posix_trace_getnext_event  <-------------------------+              |
 //!    posix_trace_flush          <---- LOG: frames in one file descriptor <
 //! ```
@@ -22,21 +22,21 @@
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![allow(
     clippy::disallowed_types,
-    reason = "the area is memory that processes agree through; the atomics come from \
-              overhear_stream::sync, which the lint cannot tell from std's"
+    reason = "processes synchronise through the memory of the area; the atomics come from \
+              overhear_stream::sync, which the lint cannot distinguish from std's"
 )]
 
 // Labels of atomic operations that are stronger than relaxed:
 //
 // - SYNC(area): the magic number of an area, stored last and loaded first.
-// - SYNC(config): the configuration of a slot. Whoever finds it finds the slot's words and its
-//   ring.
+// - SYNC(config): the configuration of a slot. A process that loads it also sees the slot's words
+//   and its ring.
 // - SYNC(name): the length of a name.
-// - SYNC(local): the gate's address. Whoever finds it can write events.
+// - SYNC(local): the gate's address. A thread that loads it can write events.
 // - SYNC(map): the address of a mapped ring.
 // - SYNC(value): the address of a value of the process (`per_process`).
-// - SYNC(wait): a reader announces that it waits and looks at the ring once more; a writer
-//   publishes and looks for readers. The reader's `membarrier`, or a fence of the writer, puts one
+// - SYNC(wait): a reader announces that it waits and reads the ring once more; a writer publishes
+//   and then checks for readers. The reader's `membarrier`, or a fence of the writer, puts one
 //   of them first.
 // - SYNC(end): the shutdown of a stream and the readers inside.
 // - SYNC(flush): requests, state and result of a flush, between the controller and the thread; each

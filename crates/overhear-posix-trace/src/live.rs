@@ -7,14 +7,15 @@
 //! ```
 //!
 //! The source finds the areas through a directory, also those of later processes, and the streams
-//! in each area, also later ones. It maps areas for reading only: neither the traced processes nor
-//! the controllers notice it, and each event that it reads is still there for them.
+//! in each area, also later ones. It maps areas for reading only: it changes nothing for the traced
+//! processes and the controllers, which can still read each event.
 //!
 //! # Completeness
 //!
 //! - A stream that appears is read from its first event on. Its ring is kept for a while after its
 //!   end, so that a short stream is read as well.
-//! - What was overwritten, found no room or was not finished is a gap with its number and cause.
+//! - Events that were overwritten, not finished, or lost because the stream was full are a gap with
+//!   their number and cause.
 //! - If an event is recorded into two streams, each of them has an element: the instance of a
 //!   sensor is the name of its trace stream.
 
@@ -33,15 +34,15 @@ use crate::elements::{ElementSink, TraceElements};
 use crate::observer::{AreaObserver, ObserveFrom, ObservedItem, ObservedStream, StreamObserver};
 use crate::{EventId, LogHeader};
 
-/// Numbers for the streams of this source: other sources of a monitor number theirs from the
+/// First stream id of this source. Other sources of a monitor number their streams from the
 /// beginning of the local range on.
-const STREAM_IDS: u32 = 1 << 31;
-/// Numbers for the event types and processes of one trace stream.
-const IDS_OF_STREAM: u32 = 1 << 14;
-/// Events of a trace stream in one poll, at most: what a monitor's queue always has room for.
+const FIRST_STREAM_ID: u32 = 1 << 31;
+/// Number of stream ids for the event types and processes of one trace stream.
+const IDS_PER_STREAM: u32 = 1 << 14;
+/// Maximum number of events of a trace stream in one poll: a monitor's queue has room for them.
 const MAX_EVENTS_PER_POLL: u32 = 32 << 10;
-/// Time between two looks whether the processes of an area are alive that did not announce it.
-const LIFE_INTERVAL: Duration = Duration::from_millis(100);
+/// Time between two checks whether processes of an area are alive that did not announce it.
+const LIFE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Selects trace streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +70,7 @@ impl std::str::FromStr for StreamSelection {
             None => (text, None),
         };
         let pid = pid.parse().ok().filter(|pid| *pid > 0).ok_or_else(|| {
-            format!("`{pid}` is no process id; give PID, or PID/NAME for a stream with a name")
+            format!("`{pid}` is no process id; name PID, or PID/NAME for a stream with a name")
         })?;
         Ok(Self { pid, name })
     }
@@ -106,8 +107,7 @@ struct LiveArea {
     streams: Vec<LiveStream>,
     /// Place and generation of the streams that were found, also of those that have ended.
     known: HashSet<(usize, u32)>,
-    /// When it is looked up again whether a process of it is alive, once the announced ones have
-    /// ended.
+    /// Time of the next check whether a process of it is alive, when the announced ones have ended.
     next_look: Instant,
 }
 
@@ -139,7 +139,7 @@ impl LiveStreams {
     /// only the streams of the selection.
     ///
     /// # Errors
-    /// [`LinkError`] if no directory answers there.
+    /// [`LinkError`] if no directory listens there.
     pub fn connect(
         socket: &Path,
         from: ObserveFrom,
@@ -158,7 +158,7 @@ impl LiveStreams {
     }
 
     fn of(feed: AreaFeed) -> Self {
-        let free = StreamIdRange::LOCAL.starting_at(StreamId::from_raw(STREAM_IDS));
+        let free = StreamIdRange::LOCAL.starting_at(StreamId::from_raw(FIRST_STREAM_ID));
         Self {
             feed,
             areas: BTreeMap::new(),
@@ -174,7 +174,7 @@ impl LiveStreams {
     /// Whether a stream of elements is one of this source.
     #[must_use]
     pub const fn has_stream(stream: StreamId) -> bool {
-        stream.as_raw() >= STREAM_IDS
+        stream.as_raw() >= FIRST_STREAM_ID
     }
 
     /// Whether later streams are read. They are by default.
@@ -239,7 +239,7 @@ impl LiveStreams {
         }
     }
 
-    /// Opens the streams that were not known.
+    /// Opens the streams that are new.
     fn find_streams(&mut self, from: ObserveFrom) {
         let Self {
             areas,
@@ -266,21 +266,23 @@ impl LiveStreams {
                 *opened += 1;
                 match (
                     area.observer.observe(&stream, from),
-                    free.take(IDS_OF_STREAM),
+                    free.take(IDS_PER_STREAM),
                 ) {
                     (Ok(reader), Some(ids)) => {
                         let live = LiveStream::new(&stream, reader, &area.record, ids);
                         area.streams.push(live);
                     }
                     (Ok(_), None) => {
-                        let message = "no numbers are left for further trace streams";
+                        let message =
+                            "no stream ids are left for further trace streams; attach again";
                         complaints.push(SourceError(message.to_string()));
                     }
                     (Err(error), _) => {
                         let name = String::from_utf8_lossy(&stream.name);
                         let pid = stream.target;
-                        let message =
-                            format!("the trace stream `{name}` of {pid} was not read: {error}");
+                        let message = format!(
+                            "the trace stream `{name}` of process {pid} cannot be read: {error}"
+                        );
                         complaints.push(SourceError(message));
                     }
                 }
@@ -296,7 +298,7 @@ impl LiveArea {
         if !self.record.ended || now < self.next_look {
             return false;
         }
-        self.next_look = now + LIFE_INTERVAL;
+        self.next_look = now + LIFE_CHECK_INTERVAL;
         self.observer.living_processes().is_empty()
     }
 }
@@ -329,7 +331,7 @@ impl LiveStream {
         }
     }
 
-    /// Delivers what has been recorded; whether the stream has ended.
+    /// Delivers the recorded events; returns whether the stream has ended.
     fn poll(&mut self, matcher: Option<&Matcher>, inbox: &mut dyn Inbox) -> bool {
         let Self {
             reader,
@@ -479,7 +481,7 @@ impl Source for LiveStreams {
         }
         let matcher = self.matcher.as_ref();
         self.areas.retain(|_, area| {
-            // Asked before the rings are read: a process that has ended records nothing more.
+            // Checked before the rings are read: a process that has ended records nothing more.
             let is_over = area.is_over();
             area.streams.retain_mut(|stream| {
                 let ended = stream.poll(matcher, inbox);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `posix_trace_event` reads and does.
+//! The Rust half of `posix_trace_event`, and the memory that it reads.
 //!
-//! The C half (`shim.c`) finds out whether any stream records the event. [`record`] writes it into
-//! the ring of each such stream: lock-free, without memory from the heap, safe in handlers of
+//! The C half (`shim.c`) finds out whether any stream records the event. The Rust half writes it
+//! into the ring of each such stream: lock-free, without memory from the heap, safe in handlers of
 //! signals that interrupt it anywhere. It enters the kernel to map a ring at the first event for
 //! it, to learn the thread's id at its first event, and to wake a reader that waits.
 //!
@@ -26,7 +26,7 @@ use crate::clock::stamp;
 use crate::event::FLAG_TRUNCATED;
 use crate::{Attributes, EventId, StreamFullPolicy};
 
-/// The page that the kernel wipes. `shim.c` knows the first two words.
+/// The page that the kernel wipes. `shim.c` reads the first two words.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct WipedPage {
@@ -35,14 +35,14 @@ pub(crate) struct WipedPage {
     pid: AtomicU64,
 }
 
-/// What a process knows of its area, to write events.
+/// The data of a process that a write of an event reads.
 #[derive(Debug)]
 pub(crate) struct Local {
     page: &'static WipedPage,
     slots: AtomicU64,
     is_hardware: AtomicU64,
-    /// 1: the kernel orders the publication of an event before the look for readers
-    /// (`membarrier`); else each write does.
+    /// 1: readers order the publication of an event before the check for readers (`membarrier`);
+    /// 0: each write does so by a fence.
     is_ordered_by_readers: AtomicU64,
     file: AtomicU64,
     /// The map of each slot's ring: its address, which is that of a page, plus the base-2 logarithm
@@ -68,7 +68,7 @@ impl Local {
         // SAFETY: a new map at an address that the kernel chooses replaces none.
         let base = unsafe { rustix::mm::mmap_anonymous(none, bytes, access, MapFlags::PRIVATE) };
         let base = base.ok()?;
-        // SAFETY: advice for the map of the line above, which nobody uses yet.
+        // SAFETY: advice for the new map, which nothing uses yet.
         let wiped = unsafe { rustix::mm::madvise(base, bytes, Advice::LinuxWipeOnFork) };
         wiped.ok()?;
         Some(Self {
@@ -108,7 +108,7 @@ impl Local {
         store(&self.is_ordered_by_readers, register_for_barriers().into());
         store(&self.page.pid, pid.into());
         store(&self.file, area.file().as_raw_fd() as u64);
-        // SYNC(local): whoever finds the gate finds the words above.
+        // SYNC(local): a thread that loads the gate also sees the words above.
         self.page
             .gate
             .store(area.gate_address() as u64, Ordering::Release);
@@ -145,7 +145,7 @@ impl Local {
             return self.map_ring(index, words);
         }
         let base = NonNull::new((map & !PAGE_BITS) as *mut u64)?;
-        // SAFETY: a map of at least so many bytes, which stays.
+        // SAFETY: a map of at least this size, which stays.
         Some(unsafe { SharedWords::new(base, words) })
     }
 
@@ -176,7 +176,7 @@ impl Local {
             let (won, lost) = (Ordering::AcqRel, Ordering::Acquire);
             let _ = self.maps[index].compare_exchange(before, map, won, lost);
         }
-        // SAFETY: a map of so many bytes, which stays.
+        // SAFETY: a map of this size, which stays.
         Some(unsafe { SharedWords::new(base, words) })
     }
 }
@@ -193,7 +193,7 @@ pub(crate) fn geometry(config: SlotConfig) -> Option<RingGeometry> {
     RingGeometry::new(config.capacity() as u64, u32::try_from(data_bytes).ok()?).ok()
 }
 
-/// Lets readers order the memory accesses of this process; whether the kernel can.
+/// Lets readers order the memory accesses of this process; false if the kernel cannot.
 fn register_for_barriers() -> bool {
     use rustix::thread::{membarrier, MembarrierCommand};
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
@@ -206,7 +206,7 @@ pub(crate) fn order_writers() -> bool {
     membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
-/// `posix_trace_event`. A jump, so that the C half sees the program's return address.
+/// `posix_trace_event`. A jump, so that the C half gets the program's return address.
 ///
 /// # Safety
 /// `data_ptr` is null or points to `data_len` bytes that nothing changes during the call.

@@ -20,7 +20,7 @@ pub enum RequiredEvent {
     User(String),
 }
 
-/// Why there is no such metric.
+/// An error in creating a metric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceMetricError {
     /// No built-in metric has the name.

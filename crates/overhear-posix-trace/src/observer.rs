@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looking at a trace area from outside: its streams, and their events without taking them away.
+//! Reads a trace area of other processes: its streams, and their events without consuming them.
 //!
-//! An observer maps the area read-only. It changes nothing, so neither the traced processes nor the
-//! controllers notice it; and it trusts nothing, so a damaged area costs it what it shows.
+//! An observer maps the area read-only. It changes nothing for the traced processes and the
+//! controllers. It trusts nothing: a damaged area makes its own output wrong, and has no other
+//! effect.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::local::geometry;
 use crate::{EventId, EventTypeSet, Inheritance, StreamFullPolicy, TraceError, TraceEvent};
 
 /// Events of one loss, at most: a greater number comes from a damaged area.
-const MOST_MISSED: u64 = 1 << 44;
+const MAX_MISSED: u64 = 1 << 44;
 
 /// An area of other processes, mapped read-only.
 #[derive(Debug)]
@@ -25,13 +26,13 @@ pub struct AreaObserver {
     area: Arc<Area>,
 }
 
-/// What an area says about one of its streams. All of it is information: the processes of the area
+/// The data of an area about one of its streams. None of it is trusted: the processes of the area
 /// can write anything there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedStream {
-    /// Its place in the area.
+    /// Index of its slot in the area.
     pub slot: usize,
-    /// A number that differs between the streams of a place.
+    /// A number that differs between the streams of a slot.
     pub generation: u32,
     /// The attribute trace-name.
     pub name: Vec<u8>,
@@ -53,13 +54,14 @@ pub struct ObservedStream {
     pub has_log: bool,
     /// The event types that it does not record.
     pub filter: EventTypeSet,
-    /// Most bytes of data of a user event.
+    /// Maximum bytes of data of a user event.
     pub max_data_size: usize,
-    /// Events that it has room for.
+    /// Maximum number of events in its ring.
     pub capacity: usize,
-    /// Events that were recorded.
+    /// Number of recorded events.
     pub written: u64,
-    /// Events that found no room. Events that were overwritten unread are not among them.
+    /// Number of events that were lost because the stream was full. It does not contain overwritten
+    /// events.
     pub lost_full: u64,
     /// When it was created: nanoseconds of `CLOCK_REALTIME`.
     pub creation_ns: u64,
@@ -106,7 +108,7 @@ impl AreaObserver {
         self.streams_besides(|_, _| false)
     }
 
-    /// As [`Self::streams`], without those whose place and generation are known.
+    /// As [`Self::streams`], without those whose slot and generation `is_known`.
     pub fn streams_besides(&self, is_known: impl Fn(usize, u32) -> bool) -> Vec<ObservedStream> {
         let stream = |index: usize| {
             let slot = self.area.slot(index);
@@ -202,7 +204,9 @@ impl AreaObserver {
     ) -> Result<StreamObserver, TraceError> {
         let config = SlotConfig::from_raw(stream.config);
         if stream.slot >= SLOTS || !self.area.slot(stream.slot).has_events_of(config) {
-            return Err(TraceError::invalid("the stream was shut down"));
+            return Err(TraceError::invalid(
+                "the stream was shut down, and its events are gone",
+            ));
         }
         let (words, shape) = self.ring(stream.slot, config)?;
         let observer = match from {
@@ -229,12 +233,12 @@ impl AreaObserver {
     }
 }
 
-/// What an observer finds next.
+/// The next item of an observed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObservedItem<'a> {
     /// An event.
     Event(TraceEvent<'a>),
-    /// Events that are not there any more.
+    /// Events that were lost.
     Lost {
         /// The time of the event before them.
         from: Timestamp,
@@ -242,7 +246,7 @@ pub enum ObservedItem<'a> {
         to: Timestamp,
         /// Their number.
         missed: u64,
-        /// Why.
+        /// The cause of the loss.
         cause: GapCause,
     },
     /// Nothing yet.
@@ -324,17 +328,17 @@ impl StreamObserver {
         }
     }
 
-    /// The stream has ended: what of it was not read is lost.
+    /// The stream has ended: the events that were not read are lost.
     fn end(&mut self) {
         self.has_ended = true;
         let ended = self.area.slot(self.index).ended_untrusted();
         let missed = match ended {
             Some((config, written_untrusted)) if config == self.config => {
                 let unread = written_untrusted.saturating_sub(self.observer.position());
-                // A number beyond reason is damage of unknown extent.
-                unread.min(MOST_MISSED)
+                // A number beyond the limit is damage of unknown extent.
+                unread.min(MAX_MISSED)
             }
-            // Its ring was given back before it was read to its end.
+            // Its ring was freed before it was read to its end.
             _ => 1,
         };
         if missed > 0 {
@@ -461,7 +465,7 @@ mod tests {
         assert_eq!(last, Some(39_u64.to_ne_bytes().to_vec()));
         record(event, b"the last one");
         drop(stream);
-        // What was recorded before the end is read after it, also by an observer that comes later.
+        // Events before the end are read after it, also by an observer that begins after the end.
         let mut late = observer.observe(seen, ObserveFrom::Creation).unwrap();
         for reader in [&mut reader, &mut late] {
             let mut last = Vec::new();
@@ -574,7 +578,7 @@ mod tests {
         }
     }
 
-    /// An area whose processes write anything into it costs its observer what it shows, no more.
+    /// An observer ends safely, whatever the processes of an area write into it.
     #[test]
     fn damaged_areas_do_no_harm() {
         let area = Area::create(ClockId::Monotonic).unwrap();
@@ -588,7 +592,7 @@ mod tests {
         };
         let (mut streams, mut items) = (0, 0);
         for round in 0..40 {
-            // Behind magic, version and clock: the slots, names and members.
+            // After magic, version and clock: the slots, names and members.
             let words: Vec<u8> = (0..30 << 10)
                 .flat_map(|_| {
                     match random() % 4 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values of which the child of a fork gets a fresh one.
+//! Values that the child of a fork replaces.
 //!
 //! Another thread of the parent may hold a lock while the process is copied, and in the child
-//! nobody gives it back. So the child takes no lock: it replaces the value, and leaves the copy of
-//! the parent's as it is.
+//! no thread releases it. So the child takes no lock: it replaces the value, and leaves the copy of
+//! the parent's value as it is.
 
 use std::marker::PhantomData;
 
@@ -39,13 +39,13 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
             return value;
         }
         let made = Box::into_raw(Box::new(make()));
-        // SYNC(value): whoever finds the address finds the value.
+        // SYNC(value): a thread that loads the address also sees the value.
         let (won, lost) = (Ordering::AcqRel, Ordering::Acquire);
         match self.address.compare_exchange(0, made as u64, won, lost) {
-            // SAFETY: the box is leaked, and nobody changes the value.
+            // SAFETY: the box is leaked, and nothing changes the value.
             Ok(_) => unsafe { &*made },
             Err(other) => {
-                // SAFETY: nobody else knows this address.
+                // SAFETY: no other thread has this address.
                 drop(unsafe { Box::from_raw(made) });
                 // SAFETY: published by the winner; values are never freed.
                 unsafe { &*(other as *const T) }

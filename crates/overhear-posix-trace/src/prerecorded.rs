@@ -15,7 +15,7 @@ pub(crate) struct Prerecorded {
 }
 
 impl Prerecorded {
-    /// Opens the log behind a descriptor.
+    /// Opens the log of a file descriptor.
     ///
     /// # Errors
     /// [`TraceError`]: `EBADF`, `EINVAL` if it is no log, `EINTR`.
@@ -52,7 +52,7 @@ impl Prerecorded {
         }
     }
 
-    /// Gives the next event, with the offset of its time to `CLOCK_REALTIME`, to `read`. Losses are
+    /// Calls `read` with the next event and the offset of its time to `CLOCK_REALTIME`. Losses are
     /// in the log as events, too. `None` at the end.
     ///
     /// # Errors

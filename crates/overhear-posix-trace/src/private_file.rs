@@ -11,11 +11,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use overhear_stream::sync::{AtomicU32, Ordering};
 
 /// More than the streams of a process and the areas that it may have open.
-const MOST: usize = 256;
+const MAX_FILES: usize = 256;
 
 /// The descriptors plus one, 0 for none. A plain table, because the child of a fork may take no
 /// lock.
-static FILES: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+static FILES: [AtomicU32; MAX_FILES] = [const { AtomicU32::new(0) }; MAX_FILES];
 
 /// A descriptor that a child of `fork` closes.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ mod tests {
         let kept = PrivateFile::new(tempfile::tempfile().unwrap().into());
         let number = kept.as_fd().as_raw_fd();
         let other: File = tempfile::tempfile().unwrap();
-        // SAFETY: what a program does that closes all descriptors and opens a file.
+        // SAFETY: the test closes its own descriptor, as a program does that closes all.
         assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
         drop(kept);
         // SAFETY: a system call without memory.

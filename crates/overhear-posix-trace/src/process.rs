@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! This process as a traced one: its area, and what `fork`, `exec` and `exit` do.
+//! This process as a traced one: its area, and the effects of `fork`, `exec` and `exit`.
 //!
 //! - *Load*: the constructor of the library looks for an area that was inherited over `exec`, and
 //!   makes a new one if there is none. It announces the area to the directory, if there is one.
 //! - *Fork*: the child shares the area, and is entered as a member of it; the streams of its parent
 //!   that children inherit trace it. It controls no stream of its parent.
 //! - *Exec*: the descriptor of the area stays open. The new program finds itself in the table of
-//!   members and goes on; the streams that the old program controlled end.
+//!   members and stays traced; the streams that the old program controlled end.
 //! - *Spawn*: no handler of `fork` runs, and the new program finds its parent in the table.
 //! - *Exit*: streams that the process controls are shut down.
 
@@ -19,7 +19,7 @@ use crate::local::{oh_posix_trace_forget_thread_, Local};
 use crate::per_process::PerProcess;
 use crate::{announcement, clock, private_file, registry, TraceError};
 
-/// What a process has of its own.
+/// The data of this process; a child of `fork` gets its own.
 pub(crate) struct Own {
     area: std::sync::Arc<Area>,
     local: Local,
@@ -35,19 +35,19 @@ impl Own {
         &self.area
     }
 
-    /// What the process needs to write.
+    /// The memory that writes of events read.
     pub(crate) fn local(&self) -> &Local {
         &self.local
     }
 }
 
-/// What the process needs to write, if it has an area.
+/// The memory that writes of events read, if the process has an area.
 #[inline(always)]
 pub(crate) fn local() -> Option<&'static Local> {
     OWN.get().map(Own::local)
 }
 
-/// The number of this process as the library knows it: 0 in a child that was not prepared yet.
+/// The id of this process as the library has stored it: 0 in a child that was not prepared yet.
 #[inline]
 pub(crate) fn known_pid() -> u32 {
     local().map_or(0, Local::pid)
@@ -59,7 +59,7 @@ pub(crate) fn known_pid() -> u32 {
 /// [`TraceError`] `ENOMEM` if the kernel refuses one.
 pub(crate) fn own() -> Result<&'static Own, TraceError> {
     match OWN.get() {
-        // The number is on a page that children find wiped: no system call is needed to know it.
+        // The id is on a page that is wiped in children: no system call is needed to read it.
         Some(own) if own.local.pid() == own.pid => Ok(own),
         Some(own) if own.pid == std::process::id() => Ok(own),
         // A child that no handler prepared, of a raw `clone`.
@@ -74,7 +74,7 @@ pub(crate) fn own() -> Result<&'static Own, TraceError> {
 fn no_memory() -> TraceError {
     TraceError::new(
         libc::ENOMEM,
-        "there is no memory for the trace area of the process",
+        "there is no memory for the data of the process about its trace area",
     )
 }
 
@@ -140,18 +140,18 @@ fn inherited_area(pid: u32) -> Option<Area> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect();
     numbers.into_iter().find_map(|number| {
-        // SAFETY: an open descriptor that this library made in the program before this one; nobody
-        // else in the new program knows its number.
+        // SAFETY: an open descriptor that this library made in the previous program; no other code
+        // of the new program has its number.
         let file = unsafe { OwnedFd::from_raw_fd(number) };
         continue_in(file, pid)
     })
 }
 
-/// Enters this process into an area, if it has to do with it.
+/// Enters this process into an area, if it is a member, or if its parent's streams are inherited.
 fn continue_in(file: OwnedFd, pid: u32) -> Option<Area> {
     let area = Area::open(file, true).ok()?;
     let lock = area.lock().ok()?;
-    // The old program's streams have no controller any more.
+    // The streams of the previous program have no controller any more.
     area.sweep(&lock);
     if area.member_of(pid, &lock).is_none() {
         let parent = rustix::process::getppid()?.as_raw_nonzero().get() as u32;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The reader of an active stream: events in order, and what the standard reports around losses.
+//! The reader of an active stream: events in order, and the system events around losses.
 //!
 //! The ring has user events and the system events of the controller. The reader adds those that are
-//! known at reading only:
+//! determined at reading only:
 //!
 //! - Events were overwritten or never finished: `OVERFLOW`, and `RESUME` before the next event.
 //! - Events of the kernel, in the order of time ([`MergedEvents`]).
 //! - The stream had stopped because it was full: `STOP` (automatic) after its last event. It is
-//!   empty then, goes on, and `START` follows.
+//!   empty then, starts again, and `START` follows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::flush::gap_cause;
 use crate::kernel::{KernelRecorder, MergedEvents, MergedItem};
 use crate::{EventId, EventTypeSet, TraceEvent};
 
-/// What a step found.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// An event: [`Reader::current`].
@@ -44,7 +44,7 @@ pub(crate) struct Loss {
     pub(crate) cause: GapCause,
 }
 
-/// Why events of a stream are lost, counted by the reader.
+/// Numbers of lost events by cause, counted by the reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
     /// Replaced by newer events.
@@ -100,7 +100,7 @@ pub(crate) struct Reader {
     kernel_data: Vec<u8>,
     /// The event in the buffer comes after the next one of the kernel, or may do so.
     from_ring: Option<Head>,
-    /// All events of the kernel up to this time are known.
+    /// All events of the kernel up to this time were polled.
     horizon: Timestamp,
     /// Time of the last event that was merged.
     merged: Timestamp,
@@ -325,7 +325,7 @@ impl Reader {
         self.added.push_back(Added { event, time, data });
     }
 
-    /// All events of a stream that stopped because it was full are read: it goes on.
+    /// All events of a stream that stopped because it was full are read: it starts again.
     fn restart(&mut self, slot: Slot<'_>) {
         let stopped = self.decoder.time_of_untrusted(slot.stop_stamp_untrusted());
         self.add(EventId::STOP, stopped, 1_i32.to_ne_bytes().to_vec());

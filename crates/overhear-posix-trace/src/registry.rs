@@ -12,7 +12,7 @@ use crate::per_process::PerProcess;
 use crate::prerecorded::Prerecorded;
 use crate::{ActiveStream, TraceError};
 
-/// What an identifier stands for.
+/// The stream of an identifier.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     Active(Arc<ActiveStream>),
@@ -24,12 +24,12 @@ pub(crate) enum Entry {
 pub(crate) struct OpenLog(Arc<Mutex<Prerecorded>>);
 
 impl OpenLog {
-    /// For the program.
+    /// Makes the log usable by several threads.
     pub(crate) fn new(log: Prerecorded) -> Self {
         Self(Arc::new(Mutex::new(log)))
     }
 
-    /// Does something with it, as one thread at a time may.
+    /// Calls `body` with the log, one thread at a time.
     pub(crate) fn with<R>(&self, body: impl FnOnce(&mut Prerecorded) -> R) -> R {
         body(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -38,7 +38,7 @@ impl OpenLog {
 type Streams = BTreeMap<u64, Entry>;
 
 static STREAMS: PerProcess<Mutex<Streams>> = PerProcess::new();
-/// The identifier that was given last; the child of a fork goes on from there.
+/// The last identifier that was assigned; the child of a fork continues from it.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
 fn streams() -> MutexGuard<'static, Streams> {
@@ -46,17 +46,17 @@ fn streams() -> MutexGuard<'static, Streams> {
     streams.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives a stream an identifier.
+/// Assigns an identifier to a stream.
 pub(crate) fn add(entry: Entry) -> u64 {
     let trid = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     streams().insert(trid, entry);
     trid
 }
 
-/// What an identifier stands for.
+/// The stream of an identifier in this process.
 ///
 /// # Errors
-/// [`TraceError`] `EINVAL` if it stands for nothing in this process.
+/// [`TraceError`] `EINVAL` if there is none.
 pub(crate) fn get(trid: u64) -> Result<Entry, TraceError> {
     let _ = crate::process::own();
     streams().get(&trid).cloned().ok_or_else(|| unknown(trid))
@@ -88,7 +88,7 @@ pub(crate) fn prerecorded(trid: u64) -> Result<OpenLog, TraceError> {
     }
 }
 
-/// Forgets a log.
+/// Removes a log.
 ///
 /// # Errors
 /// As [`prerecorded`].
@@ -100,7 +100,7 @@ pub(crate) fn close_prerecorded(trid: u64) -> Result<(), TraceError> {
         .ok_or_else(|| unknown(trid))
 }
 
-/// Forgets an active stream, which the caller shuts down.
+/// Removes an active stream, which the caller shuts down.
 ///
 /// # Errors
 /// As [`active`].
@@ -114,10 +114,12 @@ pub(crate) fn remove_active(trid: u64) -> Result<Arc<ActiveStream>, TraceError> 
 }
 
 fn unknown(trid: u64) -> TraceError {
-    TraceError::invalid(format!("{trid} is no trace stream of this process"))
+    TraceError::invalid(format!(
+        "the identifier {trid} is of no trace stream that this process has created or opened"
+    ))
 }
 
-/// Forgets the streams of the parent, in the child of a fork.
+/// Removes the streams of the parent, in the child of a fork.
 pub(crate) fn forget() {
     STREAMS.forget();
 }

@@ -18,8 +18,8 @@
 enum { FIRST_USER_EVENT = 64, USER_EVENTS = 256 };
 
 /*
- * What the process knows of its trace area: the beginning of `Local` in src/local.rs. The memory is
- * zero in a child of a raw clone(), which is not traced then.
+ * Addresses in the trace area of the process: the beginning of `WipedPage` in src/local.rs. The
+ * memory is zero in a child of a raw clone(), which is not traced then.
  */
 struct local {
     const uint64_t *gate; /* of the event type 0; NULL if the process is not traced */
@@ -74,7 +74,7 @@ void oh_posix_trace_event_(trace_event_id_t event, const void *data, size_t size
     uint64_t streams;
     if (__builtin_expect(gate == NULL || event - FIRST_USER_EVENT >= USER_EVENTS, 0))
         return;
-    /* Relaxed: a stream that starts or stops at this moment may get the event or not. */
+    /* Relaxed: a stream that starts or stops at this time may or may not get the event. */
     streams = __atomic_load_n(&gate[event], __ATOMIC_RELAXED) &
               __atomic_load_n(local->mask, __ATOMIC_RELAXED);
     if (__builtin_expect(streams == 0, 1))

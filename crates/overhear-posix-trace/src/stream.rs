@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An active stream, as its controller has it.
+//! An active stream in its controller.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,21 +29,21 @@ use crate::{process, Attributes, EventId, EventTypeSet, StreamFullPolicy, TraceE
 pub struct StreamStatus {
     /// Events are recorded.
     pub running: bool,
-    /// There is no room for the next event.
+    /// The ring has no free slot for the next event.
     pub full: bool,
-    /// Events were lost since the status was asked for.
+    /// Events were lost since the previous status.
     pub overrun: bool,
     /// The stream is being flushed to its log.
     pub flushing: bool,
-    /// Error number of a flush since the status was asked for, 0 if none failed.
+    /// Error number of a flush since the previous status, 0 if none failed.
     pub flush_error: i32,
-    /// The log has no room for the next event.
+    /// The log has reached log-max-size.
     pub log_full: bool,
-    /// Events were lost in the log since the status was asked for.
+    /// Events were lost in the log since the previous status.
     pub log_overrun: bool,
 }
 
-/// How the filter changes: `posix_trace_set_filter`.
+/// A change of the filter: `posix_trace_set_filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterChange {
     /// The set is the new filter.
@@ -54,7 +54,7 @@ pub enum FilterChange {
     Subtract,
 }
 
-/// How long to wait for an event.
+/// The longest wait for an event.
 #[derive(Clone, Copy, Debug)]
 pub enum Wait {
     /// Not at all.
@@ -99,7 +99,7 @@ impl Drop for ActiveStream {
     }
 }
 
-/// What controllers and analysers do with an [`ActiveStream`].
+/// The operations of controllers and analysers on an [`ActiveStream`].
 #[derive(Debug)]
 pub struct Stream {
     area: Arc<Area>,
@@ -113,23 +113,23 @@ pub struct Stream {
     ticket: Mutex<Option<Ticket>>,
     control: Mutex<Control>,
     reader: Mutex<Reader>,
-    /// The event type that `eventtypelist_getnext_id` gives next.
+    /// The event type that `eventtypelist_getnext_id` returns next.
     listed: AtomicU64,
     flusher: Option<Flusher>,
-    /// The process that created it: children of `fork` have a copy of this value that is nothing.
+    /// Id of the process that created it: in children of `fork` the copy of the stream is invalid.
     creator: u32,
     /// Set when the stream is shut down.
     ended: AtomicBool,
-    /// Calls that may wait for an event now.
+    /// Number of calls that may be waiting for an event.
     inside: AtomicU64,
 }
 
-/// What the controller decides. Locked before the reader.
+/// The state that the controller sets. Locked before the reader.
 #[derive(Debug)]
 struct Control {
     running: bool,
     filter: EventTypeSet,
-    /// Lost events that a status has reported.
+    /// Number of lost events that a status has reported.
     reported: u64,
 }
 
@@ -226,7 +226,8 @@ impl Stream {
             let index = area.free_slot(generation, &lock).ok_or_else(|| {
                 TraceError::new(
                     libc::EAGAIN,
-                    "the process and its children have too many streams (TRACE_SYS_MAX)",
+                    "the process and its children have TRACE_SYS_MAX active streams already; shut \
+                     one down",
                 )
             })?;
             let memory = area.allocate_ring(index, shape.words() * 8)?;
@@ -285,7 +286,7 @@ impl Stream {
         self.ring.written()
     }
 
-    /// Events that the ring has room for.
+    /// Maximum number of events in the ring.
     pub(crate) fn capacity(&self) -> u64 {
         self.ring.geometry().capacity()
     }
@@ -297,7 +298,9 @@ impl Stream {
     fn check_creator(&self) -> Result<(), TraceError> {
         match process::known_pid() == self.creator {
             true => Ok(()),
-            false => Err(TraceError::invalid("the stream is another process's")),
+            false => Err(TraceError::invalid(
+                "the stream belongs to the process that created it; create one in this process",
+            )),
         }
     }
 
@@ -323,8 +326,8 @@ impl Stream {
         self.target
     }
 
-    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at the creation: what makes the times of events
-    /// those of `posix_timestamp`.
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at the creation: the difference between
+    /// `posix_timestamp` and the time of an event.
     #[must_use]
     pub const fn realtime_offset_ns(&self) -> i64 {
         self.realtime_offset_ns
@@ -385,14 +388,14 @@ impl Stream {
     /// Records that not all events of the kernel can be recorded.
     fn report_kernel(&self, result: Option<Result<(), TraceError>>, filter: EventTypeSet) {
         if let Some(Err(error)) = result {
-            crate::capi::remark(&error);
+            crate::capi::set_last_error(&error);
             if !self.record_system(EventId::ERROR, &error.errno.to_ne_bytes(), filter) {
                 self.slot().count_lost();
             }
         }
     }
 
-    /// Passes a change of the filter on to the events of the kernel.
+    /// Applies a change of the filter to the events of the kernel.
     fn filter_kernel(&self, old: EventTypeSet, new: EventTypeSet) {
         let mut reader = lock(&self.reader);
         let needs_kernel = !KernelRecorder::selection(EventTypeSet::EMPTY, old, new).is_empty();
@@ -420,13 +423,13 @@ impl Stream {
         self.slot().set_state(SlotState::Suspended);
     }
 
-    /// Records the beginning, an error or the end of a flush, if there is room.
+    /// Records the beginning, an error or the end of a flush, if the ring has a free slot.
     pub(crate) fn record_flush(&self, event: EventId, data: &[u8]) {
         let filter = self.slot().filter();
         let _ = self.record_system(event, data, filter);
     }
 
-    /// Asks for a flush of the stream to its log. The status says when it is done.
+    /// Requests a flush of the stream to its log. The status shows its end.
     ///
     /// # Errors
     /// [`TraceError`] `EINVAL` if the stream has no log, or was shut down.
@@ -533,7 +536,7 @@ impl Stream {
         is_log_full || self.slot().is_stopped() || lock(&self.reader).is_full()
     }
 
-    /// Records a system event; whether there was room, or it is filtered out.
+    /// Records a system event; false if the ring has no free slot for it.
     fn record_system(&self, event: EventId, data: &[u8], filter: EventTypeSet) -> bool {
         if filter.contains(event) {
             return true;
@@ -563,12 +566,12 @@ impl Stream {
         written.is_ok()
     }
 
-    /// Takes the next event and lets `read` look at it; `None` if there is none and `wait` does not
-    /// wait.
+    /// Takes the next event and calls `read` with it; `None` if there is none and `wait` is
+    /// [`Wait::Try`].
     ///
     /// # Errors
-    /// [`TraceError`]: `EINVAL` if the stream was or is shut down, or the time is no time and there
-    /// is no event; `EINTR` if a handler of a signal ran; `ETIMEDOUT`.
+    /// [`TraceError`]: `EINVAL` if the stream was or is shut down, or the time is invalid and there
+    /// is no event; `EINTR` if a signal handler ran; `ETIMEDOUT`.
     pub fn next_event<R>(
         &self,
         wait: Wait,
@@ -576,7 +579,8 @@ impl Stream {
     ) -> Result<Option<R>, TraceError> {
         if self.flusher.is_some() {
             return Err(TraceError::invalid(
-                "the events of a stream with a log are read from the log",
+                "the events of a stream with a log are in the log; shut the stream down and open the \
+                 log",
             ));
         }
         self.check_creator()?;
@@ -599,9 +603,9 @@ impl Stream {
                     };
                     let value = futex::value(slot.wakes());
                     slot.begin_wait(false);
-                    // The kernel wakes nobody for an event of its own: look often.
+                    // The kernel does not wake the reader for its events: poll.
                     let is_ordered = order_writers() && lock(&self.reader).kernel().is_none();
-                    // An event that came before the announcement wakes nobody.
+                    // The writer of an event before the announcement does not wake the reader.
                     let woken = match self.step() {
                         Ok(Found::Empty) if is_ordered => futex::wait(slot.wakes(), value, until),
                         Ok(Found::Empty) => unordered_wait(slot, value, until),
@@ -620,7 +624,7 @@ impl Stream {
 
     /// Waits a little for a writer that has not finished.
     fn pause(&self, wait: Wait) -> Result<(), TraceError> {
-        const PAUSE: Duration = Duration::from_micros(200);
+        const LATE_WRITER_INTERVAL: Duration = Duration::from_micros(200);
         if let Wait::Until(seconds, nanoseconds) = wait {
             let time = time(seconds, nanoseconds)?;
             let now = realtime_now_ns();
@@ -634,7 +638,7 @@ impl Stream {
         let nothing = AtomicU64::new(0);
         let span = Timespec {
             tv_sec: 0,
-            tv_nsec: PAUSE.subsec_nanos().into(),
+            tv_nsec: LATE_WRITER_INTERVAL.subsec_nanos().into(),
         };
         match futex::wait(&nothing, 0, Until::Span(span)) {
             Woken::Interrupted => Err(interrupted()),
@@ -690,7 +694,7 @@ impl Stream {
         self.flusher.is_some()
     }
 
-    /// Whether events of the kernel may come.
+    /// Whether the stream may get events of the kernel.
     pub(crate) fn has_kernel(&self) -> bool {
         self.reader()
             .kernel()
@@ -725,19 +729,18 @@ impl Stream {
         Ok(())
     }
 
-    /// Stops the stream, flushes it to its log, and gives back what it has. Threads that wait for
+    /// Stops the stream, flushes it to its log, and frees its resources. Threads that wait for
     /// events get `EINVAL`.
     ///
     /// # Errors
-    /// [`TraceError`] `EINVAL` if that was done already; errors of the log, like `ENOSPC`, after
-    /// which the stream is shut down, too.
+    /// [`TraceError`] `EINVAL` if it was shut down already; errors of the log, like `ENOSPC`: the
+    /// stream is shut down then, too.
     pub fn shut_down(&self) -> Result<(), TraceError> {
         let status = {
             let mut control = self.control()?;
             self.stop_locked(&mut control);
             self.area.close_gate(self.index);
-            // SYNC(end): a reader that was counted before finds it, or the shutdown finds the
-            // reader.
+            // SYNC(end): a reader that was counted before sees it, or the shutdown sees the reader.
             self.ended.store(true, Ordering::SeqCst);
             let full = self.is_full();
             let lost = self.reader().losses().total() + self.slot().lost_full();
@@ -765,7 +768,7 @@ impl Stream {
     }
 }
 
-/// A call that may wait. A stream ends when there is none any more.
+/// A call that may wait. The resources of a stream are freed when no such call is left.
 struct Inside<'a>(&'a Stream);
 
 impl<'a> Inside<'a> {
@@ -778,7 +781,7 @@ impl<'a> Inside<'a> {
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        // SYNC(end): what the reader did is over when the shutdown finds none.
+        // SYNC(end): when the shutdown sees no reader, all accesses of readers have ended.
         self.0.inside.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -795,7 +798,7 @@ enum Found<'a> {
     Late,
 }
 
-/// Waits where the kernel cannot order writers: an event may come without waking, so look often.
+/// Waits where the kernel cannot order writers: an event may come without a wake-up, so poll.
 fn unordered_wait(slot: Slot<'_>, value: u64, until: Until) -> Woken {
     let often = Timespec {
         tv_sec: 0,
@@ -826,20 +829,23 @@ fn after_wait(woken: Woken) -> Result<(), TraceError> {
 }
 
 fn interrupted() -> TraceError {
-    TraceError::new(libc::EINTR, "a handler of a signal ran")
+    TraceError::new(
+        libc::EINTR,
+        "a signal handler ran during the wait; call again",
+    )
 }
 
 fn timed_out() -> TraceError {
-    TraceError::new(libc::ETIMEDOUT, "there was no event until that time")
+    TraceError::new(libc::ETIMEDOUT, "there was no event until the given time")
 }
 
 fn time(seconds: i64, nanoseconds: i64) -> Result<Timespec, TraceError> {
     if !(0..1_000_000_000).contains(&nanoseconds) {
         return Err(TraceError::invalid(format!(
-            "{nanoseconds} is no number of nanoseconds"
+            "tv_nsec is {nanoseconds}; it must be from 0 to 999,999,999"
         )));
     }
-    // Before the epoch is long ago.
+    // A time before the epoch has passed.
     let (tv_sec, tv_nsec) = if seconds < 0 {
         (0, 0)
     } else {
@@ -879,11 +885,11 @@ const fn when_full(policy: StreamFullPolicy) -> WhenFull {
     }
 }
 
-/// The capacity of a ring in which all events that fit the stream size have room.
+/// The base-2 logarithm of the least capacity that holds all events of the stream size.
 fn log2_capacity(attributes: &Attributes) -> Result<u32, TraceError> {
     if attributes.max_data_size > MAX_EVENT_DATA as usize {
         return Err(TraceError::invalid(format!(
-            "a max-data-size of {} is more than {MAX_EVENT_DATA}",
+            "the max-data-size is {} bytes; the maximum is {MAX_EVENT_DATA}",
             attributes.max_data_size
         )));
     }
@@ -893,7 +899,8 @@ fn log2_capacity(attributes: &Attributes) -> Result<u32, TraceError> {
         return Err(TraceError::new(
             libc::ENOMEM,
             format!(
-                "a stream size of {} bytes is too large",
+                "a stream-min-size of {} bytes is too large: a stream has at most {MAX_RING_CAPACITY} \
+                 events",
                 attributes.stream_size
             ),
         ));

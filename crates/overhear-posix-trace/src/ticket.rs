@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tickets for active streams: the system has `TRACE_SYS_MAX` of them.
 //!
-//! A ticket is an abstract name of a socket. The kernel gives a name to one socket at a time, in
-//! all processes of a network namespace, and takes it back when the process ends. No message is
-//! sent.
+//! A ticket is an abstract name of a socket. The kernel binds a name to one socket at a time, in
+//! all processes of a network namespace, and frees it when the process ends. No message is sent.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -24,7 +23,10 @@ impl Ticket {
         let none = |_| {
             TraceError::new(
                 libc::EAGAIN,
-                format!("the system has {SLOTS} active trace streams already (TRACE_SYS_MAX)"),
+                format!(
+                    "the system has {SLOTS} active trace streams already (TRACE_SYS_MAX); shut one \
+                     down"
+                ),
             )
         };
         let flags = SocketFlags::CLOEXEC;

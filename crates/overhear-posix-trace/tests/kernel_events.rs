@@ -31,7 +31,7 @@ fn stream_of(events: &[EventId]) -> Result<ActiveStream, TraceError> {
     Ok(stream)
 }
 
-/// An event as far as the tests look at it.
+/// The properties of an event that the tests compare.
 #[derive(Clone, Debug)]
 struct Seen {
     event: EventId,
@@ -69,7 +69,7 @@ fn until(stream: &ActiveStream, mut is_last: impl FnMut(&Seen) -> bool) -> Vec<S
     );
 }
 
-/// Whether the stream says that events of the kernel are not permitted here.
+/// Whether the stream has recorded that events of the kernel are not permitted here.
 fn is_refused(all: &[Seen]) -> bool {
     let Some(error) = all.iter().find(|seen| seen.event == EventId::ERROR) else {
         return false;
@@ -115,10 +115,10 @@ fn events_of_the_kernel_are_in_one_order_with_those_of_the_program() {
             .take_while(|seen| seen.event != after);
         let parents = between.filter(|seen| {
             let payload = seen.data.get(..schema.size() as usize).unwrap();
-            let asked = overhear_event::Value::Unsigned(libc::SYS_getppid as u64);
+            let expected = overhear_event::Value::Unsigned(libc::SYS_getppid as u64);
             seen.event == call
                 && seen.pid == first.pid
-                && schema.read(number, payload) == Some(asked)
+                && schema.read(number, payload) == Some(expected)
         });
         // The begin and the end of the call.
         complete += usize::from(parents.count() == 2);
@@ -144,7 +144,7 @@ fn reader_that_waits_gets_an_event_of_the_kernel() {
 }
 
 #[test]
-fn nothing_of_the_kernel_is_recorded_unless_the_filter_lets_it_through() {
+fn kernel_events_are_recorded_only_if_the_filter_lets_them_through() {
     let mark = open_event_type(b"mark").unwrap();
     let stream = ActiveStream::create(0, &Attributes::default()).unwrap();
     stream.start().unwrap();

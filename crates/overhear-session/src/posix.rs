@@ -42,7 +42,7 @@ pub struct PosixStream {
     /// `running`, `suspended`, or `ended`: its process or its controller is gone, and its last
     /// events can still be read.
     pub state: &'static str,
-    /// Whether it has no room for another event.
+    /// Whether it has no free slot for another event.
     pub full: bool,
     /// `loop`, `until_full` or `flush`.
     pub policy: &'static str,
@@ -54,15 +54,15 @@ pub struct PosixStream {
     pub log: bool,
     /// The process that controls it.
     pub controller: u32,
-    /// Events that it holds.
+    /// Maximum number of events that it holds.
     pub capacity: u64,
-    /// Most bytes of data of an event.
+    /// Maximum bytes of data of an event.
     pub max_data_size: u64,
-    /// Events recorded since its creation.
+    /// Number of events recorded since its creation.
     pub recorded: u64,
-    /// Events that found no room.
+    /// Number of events that were lost because the stream was full.
     pub lost_full: u64,
-    /// Events that newer ones have replaced, whether they had been read or not.
+    /// Number of events that newer ones have replaced, read or not.
     pub overwritten: u64,
     /// Names of the event types of the process that it does not filter out.
     pub event_types: Vec<String>,
@@ -117,8 +117,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// This program observes others, and is not traced itself: the library of traced processes, which
-/// is linked with it, looks for this symbol.
+/// This program observes others, and is not traced itself: the library of traced processes, with
+/// which it is linked, checks for this symbol.
 #[no_mangle]
 #[allow(non_upper_case_globals, reason = "a symbol of C")]
 static oh_posix_trace_observer_: u8 = 1;
@@ -127,7 +127,7 @@ static oh_posix_trace_observer_: u8 = 1;
 /// sensors. Existing streams are read from `begin` on, later ones from their first event on.
 ///
 /// # Errors
-/// [`SessionError`] if no directory answers.
+/// [`SessionError`] if no directory listens.
 pub fn source(socket: &Path, query: &Query, begin: Begin) -> Result<LiveStreams, SessionError> {
     let matcher = query.compile();
     let matcher =
@@ -143,7 +143,7 @@ pub fn source(socket: &Path, query: &Query, begin: Begin) -> Result<LiveStreams,
 /// The active trace streams of the directory at `socket` that this user may read.
 ///
 /// # Errors
-/// [`SessionError`] if no directory answers.
+/// [`SessionError`] if no directory listens.
 pub fn list(socket: &Path) -> Result<PosixListing, SessionError> {
     let mut listing = PosixListing {
         overhear_version: env!("CARGO_PKG_VERSION").to_string(),

@@ -40,7 +40,7 @@ pub struct ImportedLog {
     pub streams: usize,
     /// Events that are not in the log: lost before, overwritten, or damaged.
     pub missed: u64,
-    /// Messages about what is missing.
+    /// Messages about missing events.
     pub notes: Vec<String>,
 }
 
@@ -172,7 +172,7 @@ fn is_alive(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
-/// Messages about what is missing.
+/// Messages about missing events.
 fn notes(log: &LogReader, path: &Path, unconverted: u64) -> Vec<String> {
     let file = path.display();
     let mut notes = Vec::new();
@@ -219,7 +219,7 @@ fn notes(log: &LogReader, path: &Path, unconverted: u64) -> Vec<String> {
     notes
 }
 
-/// The document `run` of a recording that was a log. Without an end of the log it has none either.
+/// The document `run` of a recording that was a log. It has no end if the log has none.
 fn document(log: &LogReader, path: &Path, imported: &ImportedLog) -> Recording {
     let header = log.header();
     let name = String::from_utf8_lossy(&header.attributes.name);

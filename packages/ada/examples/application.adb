@@ -42,8 +42,8 @@ package body Application is
       accept Has_Ended;
    end Periodic;
 
-   --  Of the library level: they are not freed before the program ends, so that measurements can
-   --  name them.
+   --  Declared at library level: they are not freed before the program ends, so that measurements
+   --  can have their Task_Id.
    Tasks : array (1 .. Task_Count) of Periodic;
 
    procedure Start (Run_For : Time_Span) is

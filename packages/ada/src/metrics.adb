@@ -29,7 +29,7 @@ package body Metrics is
       end if;
    end Adjust;
 
-   --  The language permits to finalize twice.
+   --  Ada permits that an object is finalized twice.
    overriding procedure Finalize (Item : in out Handle) is
    begin
       if Item.Object = null then
@@ -191,7 +191,7 @@ package body Metrics is
       return Data.LWP;
    end LWP_Of;
 
-   --  Whether the data of the calling task has the number that the kernel gives: if not, the
+   --  Whether the data of the calling task has the kernel's number of the thread: if not, the
    --  run-time system is of another kind, and no task can be found by its thread.
    function Is_Known_Layout return Boolean is
       function Gettid return int;

@@ -35,7 +35,7 @@ package Metrics is
 
    --  Scans a stream. A pre-recorded stream is scanned from its begin, and rewound. Of an active
    --  stream the events so far are taken; a later call for the same result appends measurements.
-   --  At most Size measurements can be got.
+   --  At most Size measurements can be read.
    procedure Get_Metric_Result
      (From   : in Metric;
       Trid   : in POSIX.Trace.Trace_Identifier;

@@ -6,7 +6,7 @@ package body POSIX.IO is
 
    use type Interfaces.C.int;
 
-   --  Of Linux on all architectures that this library supports.
+   --  The values of Linux on all architectures that this library supports.
    O_CREAT   : constant Interfaces.C.int := 8#100#;
    O_TRUNC   : constant Interfaces.C.int := 8#1000#;
    O_CLOEXEC : constant Interfaces.C.int := 8#2000000#;

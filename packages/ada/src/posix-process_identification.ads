@@ -1,6 +1,6 @@
 --  SPDX-License-Identifier: MIT OR Apache-2.0
 --
---  Processes, as the creator of a trace stream names them.
+--  Process ids, for the creation of trace streams.
 
 with Interfaces.C;
 

@@ -290,7 +290,7 @@ package body POSIX.Trace is
       return Result /= 0;
    end Is_Member;
 
-   --  The header gives no function for whole sets. A set is one bit for each event type.
+   --  <trace.h> has no function for whole sets. A set has one bit for each event type.
 
    procedure Add_Event_Set (Set : in out Event_Set; Others_To_Add : Event_Set) is
       use type Interfaces.Unsigned_64;

@@ -161,9 +161,9 @@ package POSIX.Trace is
       Truncation : Truncation_Status;
    end record;
 
-   --  Each has the data in Data (Data'First .. Last), and Available is False where there is no
-   --  event: at the end of a log, of an active stream that was shut down, or, by the second, of
-   --  what an active stream has so far.
+   --  Both store the data in Data (Data'First .. Last). Available is False if there is no event: at
+   --  the end of a log or of an active stream that was shut down; in the second function also if an
+   --  active stream has no further event now.
    procedure Get_Next_Event
      (Trid      : Trace_Identifier;
       Info      : out Event_Info;

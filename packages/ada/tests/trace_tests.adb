@@ -4,7 +4,7 @@
 --
 --     trace_tests LOG
 --
---  The output is of the Test Anything Protocol.
+--  The output has the format of the Test Anything Protocol.
 
 with Ada.Command_Line;
 with Ada.Real_Time;

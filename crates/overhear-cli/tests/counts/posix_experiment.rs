@@ -5,7 +5,7 @@
 //! The command `overhear` reads the same log as a recording. Both evaluate the same events, so they
 //! have the same measurements, one by one, and the same overheads in the table.
 //!
-//! With `OVERHEAR_EXPERIMENT_SECONDS` set it runs so long (`make experiment-posix`).
+//! `OVERHEAR_EXPERIMENT_SECONDS` sets the length of the run (`make experiment-posix`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use serde_json::Value;
 use crate::harness::{cpu_lock, Backend, OVERHEAR};
 
 const TASKS: usize = 15;
-/// Long enough for five of the longest periods.
+/// Seconds of the run: five of the longest periods.
 const SECONDS: &str = "1";
-/// What an event costs a task here: of the calibrations in docs/calibration.md the least.
+/// Cost of an event for a task: the least one of the calibrations in docs/calibration.md.
 const EVENT_COST_NS: &str = "200";
 /// The columns of the table, and the observed response times.
 const METRICS: [&str; 4] = [
@@ -64,7 +64,7 @@ fn compiled(name: &str, library: Option<&str>) -> PathBuf {
 /// A measurement: task, length, begin, end, intermediate events, those of the task, lost events.
 type Measured = [u64; 7];
 
-/// What the program has printed.
+/// The output of the program.
 #[derive(Default)]
 struct Printed {
     /// The last name of each thread.

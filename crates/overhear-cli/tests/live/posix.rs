@@ -168,7 +168,7 @@ fn events_are_printed_until_the_stream_ends() {
     let named = format!("{pid}/requests");
     let mut command = overhear(&["posix", &named, "--json"]);
     let reading = crate::support::Started::spawn(command.env("OVERHEAR_DIRECTORY", here.socket()));
-    // All that is there is read; the end comes with the stream.
+    // All events are read, and the output ends with the stream.
     program.input = None;
     let output = AttachOutput::of(reading.end());
     assert_eq!(output.ended.status, 0, "{output:#?}");

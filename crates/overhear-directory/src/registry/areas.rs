@@ -8,8 +8,8 @@
 //!
 //! The memory is the program's: it allocates the pages, in its own control group. But the directory
 //! keeps a descriptor, and so keeps the pages after the end of the process. So the pages that exist
-//! are charged to the user as memory of buffers. They are counted again and again, because they
-//! appear while the area is in use; if the user's share does not suffice, the directory closes the
+//! are charged to the user as memory of buffers. They are counted regularly, because they appear
+//! while the area is in use; if the user's share does not suffice, the directory closes the
 //! area. The program is not affected.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -24,11 +24,11 @@ use crate::quota::{Amounts, Resource};
 use crate::task;
 use crate::trace_area::{AreaFiles, AreaId, AreaRecord, FileIdentity, AREA_SENSOR};
 
-/// Areas whose pages are counted at a tick, at most.
+/// Maximum number of areas whose pages are counted at a tick.
 const MAX_MEASURED: usize = 256;
-/// Members in a record, at most.
+/// Maximum number of members in a record.
 const MAX_LISTED_MEMBERS: usize = 256;
-/// The charge of an area, besides its pages.
+/// The charge of an area, without its pages.
 const AREA: Amounts = Amounts::of(Resource::Descriptors, 2)
     .and(Resource::RecordBytes, 1024)
     .and(Resource::Sensors, 1);
@@ -82,7 +82,8 @@ impl Area {
     }
 }
 
-/// What rules are compared with: an area of a process counts as a sensor `posix-trace` of it.
+/// The descriptor that rules are compared with: an area counts as the sensor `posix-trace` of its
+/// process.
 pub(crate) fn descriptor_of(task: Task) -> StreamDescriptor {
     let schema = TypeSchema::builder("posix_trace").build();
     let schema = schema.expect("the name is valid, and there are no fields");

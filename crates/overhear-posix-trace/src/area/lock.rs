@@ -3,7 +3,8 @@
 //!
 //! Both are locks of bytes of the file that belong to an open file description (`F_OFD_SETLK`):
 //! each process opens the file for itself, and the kernel gives the locks back when the process
-//! ends, however it ends, and when it becomes another program. So nobody waits for the dead.
+//! ends, however it ends, and when it executes another program. So no process waits for one that
+//! has ended.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{MutexGuard, PoisonError};
@@ -17,8 +18,8 @@ use crate::TraceError;
 const AREA_BYTE: i64 = 0;
 const FIRST_CONTROLLER_BYTE: i64 = 64;
 /// Longest wait for another process, which holds the lock for microseconds unless it is stopped.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
-const RETRY: Duration = Duration::from_micros(200);
+const MAX_LOCK_WAIT: Duration = Duration::from_secs(2);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The right to change the slots, the members and the names of an area.
 ///
@@ -52,13 +53,14 @@ impl Area {
         if let Some(file) = &*private {
             let begin = Instant::now();
             while !lock_byte(file, AREA_BYTE, libc::F_WRLCK as i16) {
-                if begin.elapsed() > LONGEST_WAIT {
+                if begin.elapsed() > MAX_LOCK_WAIT {
                     return Err(TraceError::new(
                         libc::EAGAIN,
-                        "another process does not give back the lock of the trace area",
+                        "another process has held the lock of the trace area for two seconds; \
+                         continue it if it is stopped",
                     ));
                 }
-                std::thread::sleep(RETRY);
+                std::thread::sleep(LOCK_RETRY_INTERVAL);
             }
         }
         Ok(AreaLock { private })
@@ -81,17 +83,17 @@ impl AreaLock<'_> {
         }
     }
 
-    /// Whether another process shows that it controls the stream of a slot. Without `/proc` that is
-    /// unknown, and true.
+    /// Whether another process shows that it controls the stream of a slot. Without `/proc` this
+    /// cannot be found out, and the result is true.
     pub(crate) fn has_controller(&self, index: usize) -> bool {
         let Some(file) = &*self.private else {
             return true;
         };
         let mut lock = byte(controller_byte(index), libc::F_WRLCK as i16);
         // SAFETY: a system call on an open descriptor, which fills the structure.
-        let asked =
+        let result =
             unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
-        asked != 0 || lock.l_type != libc::F_UNLCK as i16
+        result != 0 || lock.l_type != libc::F_UNLCK as i16
     }
 }
 
@@ -111,7 +113,7 @@ fn byte(start: i64, kind: i16) -> libc::flock {
     }
 }
 
-/// Locks or unlocks a byte without waiting; whether that was done.
+/// Locks or unlocks a byte without waiting; returns whether it succeeded.
 fn lock_byte(file: &PrivateFile, start: i64, kind: i16) -> bool {
     let lock = byte(start, kind);
     // SAFETY: a system call on an open descriptor, which reads the structure.

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_found_behind_any_name() {
+    fn stat_fields_follow_any_name() {
         let numbers: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
         let line = format!("77 (a) b (c) S {}", numbers.join(" "));
         assert_eq!(stat_field(line.as_bytes(), 22), Some(22));

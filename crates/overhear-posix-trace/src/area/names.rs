@@ -47,7 +47,7 @@ impl Area {
     }
 
     /// The user event type of a name. A new name gets the next free type; when there is none left,
-    /// the answer is [`EventId::UNNAMED`].
+    /// the result is [`EventId::UNNAMED`].
     ///
     /// # Errors
     /// [`TraceError`] `ENAMETOOLONG`.
@@ -95,7 +95,7 @@ impl Area {
             // Relaxed: SYNC(name) publishes it.
             word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         }
-        // SYNC(name): whoever finds a length finds the name before it.
+        // SYNC(name): a process that loads a length also sees the name stored before it.
         entry[0].store(name.len() as u64 + 1, Ordering::Release);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A slot: what the processes of an area know about a stream.
+//! A slot: the properties of a stream that the processes of an area share.
 
 use overhear_event::{Nanos, Timestamp};
 use overhear_stream::sync::{fence, AtomicU64, Ordering};
@@ -24,20 +24,20 @@ const REALTIME_OFFSET: usize = 6;
 const HAS_LOG: usize = 7;
 const FILTER: usize = 8;
 const NAME: usize = 16;
-// Words that each write looks at and few change: a cache line of their own.
+// Words that each write loads and few writes change: a cache line of their own.
 const STOPPED: usize = 32;
 const STOP_STAMP: usize = 33;
 const WAITING: usize = 34;
-// Changed by writes that are lost.
+// Changed by writes whose events are lost.
 const LOST_FULL: usize = 40;
 const WAKES: usize = 41;
-// What an observer needs to read the last events of a stream that has ended.
+// For observers that read the last events of a stream that has ended.
 const ENDED: usize = 42;
 const ENDED_WRITTEN: usize = 43;
 const ENDED_NS: usize = 44;
 
-/// How long the ring of a stream that has ended is kept for observers, at least. The memory is
-/// given back when the area's next stream begins or ends.
+/// Minimum time for which the ring of a stream that has ended is kept for observers. The memory is
+/// freed when the area's next stream begins or ends.
 const KEEP_RING: Nanos = Nanos::from_ms(2_000);
 
 const _: () = assert!(NAME + NAME_MAX / 8 <= STOPPED);
@@ -45,7 +45,7 @@ const _: () = assert!(NAME + NAME_MAX / 8 <= STOPPED);
 /// Generations are numbers of 24 bits.
 pub(super) const GENERATION_MASK: u32 = (1 << 24) - 1;
 
-/// What a writer must know of a stream, in one word: 0 if there is none.
+/// The properties of a stream that a writer needs, in one word: 0 if there is no stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotConfig(u64);
 
@@ -81,7 +81,7 @@ impl SlotConfig {
         Self(raw)
     }
 
-    /// Most bytes of data of a user event.
+    /// Maximum bytes of data of a user event.
     #[inline(always)]
     pub(crate) const fn max_data_size(self) -> usize {
         self.0 as u32 as usize
@@ -93,7 +93,7 @@ impl SlotConfig {
         1 << (self.0 >> 32 & 31)
     }
 
-    /// What happens when it is full; `None` if there is no stream.
+    /// The stream-full-policy; `None` if there is no stream.
     #[inline(always)]
     pub(crate) const fn policy(self) -> Option<StreamFullPolicy> {
         match self.0 >> 37 & 7 {
@@ -110,7 +110,7 @@ impl SlotConfig {
     }
 }
 
-/// Where a stream is in its life.
+/// The state of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotState {
     /// There is no stream.
@@ -170,7 +170,7 @@ impl<'a> Slot<'a> {
         self.words[CONFIG].load(Ordering::Relaxed) == config.0
     }
 
-    /// Where the stream is in its life.
+    /// The state of the stream.
     pub(crate) fn state(self) -> SlotState {
         SlotState::from_untrusted(self.words[STATE].load(Ordering::Relaxed))
     }
@@ -210,7 +210,7 @@ impl<'a> Slot<'a> {
             store(NAME + at, u64::from_ne_bytes(bytes));
         }
         self.set_state(SlotState::Suspended);
-        // SYNC(config): whoever finds it finds the words above and the ring's.
+        // SYNC(config): a process that loads it also sees the words above and those of the ring.
         self.words[CONFIG].store(config.0, Ordering::Release);
     }
 
@@ -244,12 +244,12 @@ impl<'a> Slot<'a> {
                 .is_some_and(|(ended, _)| ended == config)
     }
 
-    /// The ring of the stream that has ended here is given back.
+    /// Marks that the ring of the stream that has ended here is freed.
     pub(super) fn forget_ended(self) {
         self.words[ENDED].store(0, Ordering::Release);
     }
 
-    /// Who controls the stream, whom it traces.
+    /// The controller of the stream, and the process that it traces.
     pub(crate) fn owner(self) -> SlotOwner {
         let load = |index: usize| self.words[index].load(Ordering::Relaxed);
         SlotOwner {
@@ -317,13 +317,13 @@ impl<'a> Slot<'a> {
         self.words[STOPPED].store(0, Ordering::Relaxed);
     }
 
-    /// An event found no room.
+    /// Counts an event that was lost because the stream was full.
     #[cold]
     pub(crate) fn count_lost(self) {
         self.words[LOST_FULL].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Events that found no room.
+    /// Number of events that were lost because the stream was full.
     pub(crate) fn lost_full(self) -> u64 {
         self.words[LOST_FULL].load(Ordering::Relaxed)
     }
@@ -348,7 +348,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Wakes those who wait, if any.
+    /// Wakes the threads that wait, if any.
     pub(crate) fn wake_if_waiting(self) {
         // SYNC(wait)
         if self.words[WAITING].load(Ordering::SeqCst) != 0 {
@@ -356,7 +356,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Wakes everybody who waits for the stream. Async-signal-safe: one system call.
+    /// Wakes all threads that wait for the stream. Async-signal-safe: one system call.
     #[cold]
     pub(crate) fn wake(self) {
         let word = self.wakes();
@@ -370,7 +370,7 @@ impl<'a> Slot<'a> {
         &self.words[WAKES]
     }
 
-    /// Announces a reader or the flushing thread, which looks at the ring once more and then waits.
+    /// Announces a reader or the flushing thread, which reads the ring once more and then waits.
     pub(crate) fn begin_wait(self, flusher: bool) {
         let one = if flusher { FLUSHER } else { 1 };
         // SYNC(wait)
@@ -385,7 +385,7 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// Who has to do with a stream. The numbers come from shared memory: information, no rights.
+/// The processes of a stream. The numbers come from shared memory: no right depends on them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotOwner {
     pub(crate) controller: u32,
@@ -409,7 +409,7 @@ impl Area {
         inherited.fold(0, |sum, index| sum | 1 << index) & mask
     }
 
-    /// Ends the stream of a slot: nobody records into it any more.
+    /// Ends the stream of a slot: no process records into it any more.
     pub(crate) fn end_stream(&self, index: usize, lock: &AreaLock<'_>) {
         self.close_gate(index);
         self.untrace(index, lock);
@@ -453,8 +453,8 @@ impl Area {
         }
     }
 
-    /// A slot without a stream. The one that was given back first comes first, so that a writer
-    /// that was preempted for long does not find another stream in its ring.
+    /// A slot without a stream. Slots are used in turn, so that a writer that was preempted for a
+    /// long time does not write into the ring of another stream.
     pub(crate) fn free_slot(&self, generation: u32, _lock: &AreaLock<'_>) -> Option<usize> {
         let mut indices = (0..SLOTS).map(|step| (generation as usize + step) % SLOTS);
         indices.find(|index| self.slot(*index).state() == SlotState::Free)

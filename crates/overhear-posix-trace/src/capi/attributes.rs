@@ -481,7 +481,9 @@ unsafe extern "C" fn posix_trace_attr_setmaxdatasize(
             attributes.max_data_size = maxdatasize;
             match attributes.event_bytes() {
                 Some(_) => Ok(()),
-                None => Err(TraceError::invalid("no memory holds an event of this size")),
+                None => Err(TraceError::invalid(
+                    "an event of this max-data-size exceeds the address space",
+                )),
             }
         })
     }
@@ -559,7 +561,7 @@ unsafe extern "C" fn posix_trace_attr_setstreamsize(
 
 fn event_bytes(attributes: &Attributes) -> Result<usize, TraceError> {
     let bytes = attributes.event_bytes();
-    bytes.ok_or_else(|| TraceError::invalid("no memory holds an event of max-data-size"))
+    bytes.ok_or_else(|| TraceError::invalid("an event of max-data-size exceeds the address space"))
 }
 
 fn unknown(attribute: &str, value: c_int) -> TraceError {

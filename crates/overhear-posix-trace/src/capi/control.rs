@@ -41,7 +41,7 @@ impl From<StreamStatus> for RawStatus {
     }
 }
 
-/// The attributes behind a pointer, the default ones for a null pointer.
+/// The attributes that a pointer points to; the default ones for a null pointer.
 ///
 /// # Safety
 /// `attr` is null or points to a `trace_attr_t` that nothing else changes during the call.
@@ -128,7 +128,8 @@ unsafe extern "C" fn posix_trace_set_filter(
             SUB_EVENTSET => FilterChange::Subtract,
             _ => {
                 return Err(TraceError::invalid(format!(
-                    "{how} is no way to change a filter"
+                    "{how} is no change of a filter; use POSIX_TRACE_SET_EVENTSET, \
+                     POSIX_TRACE_ADD_EVENTSET or POSIX_TRACE_SUB_EVENTSET"
                 )))
             }
         };

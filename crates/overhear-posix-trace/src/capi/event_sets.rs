@@ -32,7 +32,7 @@ unsafe fn change(
 
 fn event_type(number: u32) -> Result<EventId, TraceError> {
     EventId::from_raw(number)
-        .ok_or_else(|| TraceError::invalid(format!("{number} is no event type")))
+        .ok_or_else(|| TraceError::invalid(format!("the number {number} is of no event type")))
 }
 
 /// # Safety
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_type_is_refused() {
+    fn numbers_of_no_event_type_are_refused() {
         let mut set = EventTypeSet::ALL;
         let mut result = -1;
         // SAFETY: pointers to values of this test, and null, which is permitted.

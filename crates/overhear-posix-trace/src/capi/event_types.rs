@@ -7,7 +7,7 @@ use super::{call, store};
 use crate::registry::{self, Entry};
 use crate::{EventId, TraceError, EVENT_NAME_MAX};
 
-/// The name behind a pointer.
+/// The name that a pointer points to.
 ///
 /// # Safety
 /// `name` is null or points to a string that nothing changes during `'a`.

@@ -20,8 +20,8 @@ fn given_file<'a>(file_desc: c_int) -> Result<BorrowedFd<'a>, TraceError> {
             format!("{file_desc} is no file descriptor"),
         ));
     }
-    // SAFETY: the program keeps the descriptor open during the call; if there is none of this
-    // number, the system calls say so.
+    // SAFETY: the program keeps the descriptor open during the call; if the number is of no open
+    // file, the system calls return an error.
     Ok(unsafe { BorrowedFd::borrow_raw(file_desc) })
 }
 

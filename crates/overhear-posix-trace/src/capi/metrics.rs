@@ -186,7 +186,10 @@ fn required(metric: &TraceMetric, entry: &Entry) -> Result<EventTypeSet, TraceEr
             (RequiredEvent::User(name), Entry::Active(stream)) => {
                 let event = stream.open_user_event_type(name.as_bytes())?;
                 if event == EventId::UNNAMED && name.as_str() != EventId::UNNAMED_NAME {
-                    let message = format!("the process has no room for the event type {name:?}");
+                    let message = format!(
+                        "the traced process has TRACE_USER_EVENT_MAX event types already, and none \
+                         is {name:?}"
+                    );
                     return Err(TraceError::new(libc::ENOENT, message));
                 }
                 set.insert(event);
@@ -353,7 +356,7 @@ fn evaluate(
         }
         Entry::Active(stream) if stream.has_log() => {
             return Err(TraceError::invalid(
-                "the events of an active stream with a log are in the log; open that",
+                "the events of an active stream with a log are in the log; open the log",
             ));
         }
         Entry::Active(stream) => {
@@ -471,7 +474,9 @@ unsafe fn get(
 ) -> c_int {
     call(name, || {
         if results.is_null() || metrics.is_null() || count == 0 {
-            return Err(TraceError::invalid("give results and metrics"));
+            return Err(TraceError::invalid(
+                "results or metrics are NULL, or there are none",
+            ));
         }
         // SAFETY: by contract: `count` entries, which nothing else uses during the call.
         let (results, metrics) = unsafe {

@@ -25,7 +25,6 @@ thread_local! {
 }
 
 /// Runs the body of an exported function: 0, or the error's number.
-#[allow(dead_code, reason = "the functions follow")]
 pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Result<(), TraceError>) -> c_int {
     // SAFETY: the address of the calling thread's errno is valid as long as the thread.
     let errno = unsafe { libc::__errno_location() };
@@ -48,7 +47,7 @@ pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Result<(), TraceEr
 }
 
 /// Makes an error the last one of this thread although its function succeeds.
-pub(crate) fn remark(error: &TraceError) {
+pub(crate) fn set_last_error(error: &TraceError) {
     LastError::set(&LAST_ERROR, &error.to_string());
 }
 
@@ -58,14 +57,13 @@ pub(crate) extern "C" fn oh_posix_trace_last_error() -> *const c_char {
     LastError::as_ptr(&LAST_ERROR)
 }
 
-/// The object behind a pointer of C.
+/// The object that a pointer of C points to.
 ///
 /// # Errors
 /// [`TraceError`] `EINVAL` if the pointer is null.
 ///
 /// # Safety
 /// A pointer that is not null points to a `T` that nothing else changes during `'a`.
-#[allow(dead_code, reason = "the functions follow")]
 pub(crate) unsafe fn object<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, TraceError> {
     // SAFETY: by this function's condition.
     unsafe { pointer.as_ref() }.ok_or_else(|| TraceError::invalid(format!("{what} is NULL")))
@@ -78,7 +76,6 @@ pub(crate) unsafe fn object<'a, T>(pointer: *const T, what: &str) -> Result<&'a 
 ///
 /// # Safety
 /// A pointer that is not null may be written with a `T`.
-#[allow(dead_code, reason = "the functions follow")]
 pub(crate) unsafe fn store<T>(pointer: *mut T, value: T, what: &str) -> Result<(), TraceError> {
     if pointer.is_null() {
         return Err(TraceError::invalid(format!("{what} is NULL")));

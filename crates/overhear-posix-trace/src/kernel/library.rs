@@ -85,7 +85,8 @@ fn own_folder() -> Option<String> {
 }
 
 impl KernelLibrary {
-    /// The library: beside this one, else where the dynamic linker finds it. It stays loaded.
+    /// The library: in the folder of this one, else where the dynamic linker finds it. It stays
+    /// loaded.
     ///
     /// # Errors
     /// A message with the reason.
@@ -94,10 +95,9 @@ impl KernelLibrary {
         let loaded = LOADED.get_or_init(|| {
             let name = "liboverhear_kernel.so";
             let soname = concat!("liboverhear_kernel.so.", env!("CARGO_PKG_VERSION_MAJOR"));
-            let beside = own_folder().into_iter();
-            let beside =
-                beside.flat_map(|folder| [soname, name].map(|it| format!("{folder}/{it}")));
-            let all = beside.chain([soname, name].map(str::to_owned));
+            let folders = own_folder().into_iter();
+            let own = folders.flat_map(|folder| [soname, name].map(|it| format!("{folder}/{it}")));
+            let all = own.chain([soname, name].map(str::to_owned));
             let mut reason = String::new();
             for path in all {
                 match Self::load_from(&path) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a reader merges with the ring of a stream: a second source of events.
+//! A second source of events, which a reader merges with the ring of a stream.
 
 use overhear_event::{GapCause, Timestamp};
 
@@ -16,9 +16,9 @@ pub enum MergedItem<'a> {
         from: Timestamp,
         /// Time of the first event after them, or when the loss was found.
         to: Timestamp,
-        /// Their number; 0 if it is not known.
+        /// Their number; 0 if it is unknown.
         missed: u64,
-        /// Why they were lost.
+        /// The cause of the loss.
         cause: GapCause,
     },
 }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`KernelRecorder`] is the kernel side of one stream. The events stay in the buffers of the
-//! kernel monitor until the stream is read or flushed. A stream that nobody reads loses the oldest
+//! kernel monitor until the stream is read or flushed. A stream that is not read loses the oldest
 //! ones, which are counted.
 //!
 //! An event's data is the payload of the kernel sensor, followed by the number of the CPU as a
@@ -38,7 +38,7 @@ use queue::KernelQueue;
 /// `OH_KERNEL_PERF`: the kernel permits this user no BPF programs.
 const PERF: u32 = 2;
 
-/// What a kernel monitor has for each CPU unless it is told another size, about.
+/// Approximate default size of a kernel monitor's buffers in bytes.
 const DEFAULT_BUFFER_BYTES: u64 = 4 << 20;
 
 /// A kernel monitor of the loaded library. It is freed when dropped.
@@ -48,7 +48,7 @@ struct Monitor {
     events: KernelEvents,
     /// The types whose sensors it records.
     selected: EventTypeSet,
-    /// Which backend it has, and what it lacks, as text.
+    /// Message about its backend and missing sensors.
     message: String,
     backend: u32,
 }
@@ -92,7 +92,8 @@ impl Monitor {
     /// A suspended monitor of a process and of the processes that it creates.
     fn new(process: u32, selected: EventTypeSet, buffer_bytes: u64) -> Result<Self, TraceError> {
         let library = KernelLibrary::load().map_err(|error| {
-            let message = format!("events of the kernel need liboverhear_kernel: {error}");
+            let message =
+                format!("events of the kernel need liboverhear_kernel; install it: {error}");
             TraceError::new(libc::ENOSYS, message)
         })?;
         let failed = |code: i32| TraceError::new(-code, library.last_error());
@@ -258,7 +259,7 @@ impl KernelRecorder {
             _ => libc::ENOSYS,
         };
         let message = format!(
-            "no events {} of the kernel: {}",
+            "events {} of the kernel cannot be recorded: {}",
             lacking.join(", "),
             monitor.message
         );
@@ -309,7 +310,7 @@ impl KernelRecorder {
 impl MergedEvents for KernelRecorder {
     fn poll(&mut self, now: Timestamp) -> Timestamp {
         let Some(monitor) = &mut self.monitor else {
-            // What a monitor records that starts later comes later.
+            // A monitor that starts later records later events.
             self.queue.release_until(now);
             return Timestamp::MAX;
         };
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn lacking_sensors_are_known_by_the_backend_and_its_message() {
+    fn lacking_sensors_follow_from_the_backend_and_its_message() {
         let selected = set(&["sched_switch", "schedule", "irq"]);
         assert_eq!(lacking(selected, true, ""), ["irq", "schedule"]);
         let message = "BPF programs; there is no sensor schedule, because the kernel lacks it";

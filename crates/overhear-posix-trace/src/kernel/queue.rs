@@ -12,13 +12,13 @@ use overhear_event::{
 use super::merged::MergedItem;
 use crate::{EventId, EventTypeSet, TraceEvent, Truncation};
 
-/// How long an event of the kernel is held back, so that an event of another CPU with an earlier
-/// time can still come. The monitor of `overhear-monitor` uses the same time.
+/// Time for which an event of the kernel is held back, so that an event of another CPU with an
+/// earlier time can still come. The monitor of `overhear-monitor` uses the same time.
 pub(crate) const HOLD_BACK: Nanos = Nanos::from_ms(2);
 
 /// Bytes after the payload of a kernel sensor in the data of an event: the number of the CPU.
 pub const CPU_BYTES: usize = 4;
-/// Most bytes of data of an event of the kernel.
+/// Maximum bytes of data of an event of the kernel.
 const DATA_BYTES: usize = overhear_ffi::KERNEL_PAYLOAD_WORDS * 8 + CPU_BYTES;
 
 /// A stream of the kernel monitor.
@@ -80,12 +80,12 @@ impl KernelQueue {
         self.selected = events;
     }
 
-    /// Forgets the streams of a monitor that has ended. Its events stay.
+    /// Removes the streams of a monitor that has ended. Its events stay.
     pub(crate) fn close_streams(&mut self) {
         self.streams.clear();
     }
 
-    /// Discards what has happened until `now`.
+    /// Discards all events until `now`.
     pub(crate) fn clear(&mut self, now: Timestamp) {
         self.waiting.clear();
         self.release_until(now);
@@ -155,7 +155,7 @@ impl KernelQueue {
     }
 
     fn push_lost(&mut self, from: Timestamp, to: Timestamp, missed: u64, cause: GapCause) {
-        // A loss that became known late is reported where the reader is.
+        // A loss that is found late is reported at the reader's position.
         let from = from.max(self.horizon);
         let lost = Queued::Lost {
             to: to.max(from),
@@ -371,7 +371,7 @@ mod tests {
         queue.gap(first, 1, 5, GapCause::Overwritten);
         queue.element(first, 6, at(160), &call(7, 7));
         queue.release_until(at(200));
-        // Both losses are reported where the reader is, and in order.
+        // Both losses are reported at the reader's position, and in order.
         let expected = [(100, 7, 7), (150, 1, 0), (150, 5, 0), (160, 7, 7)];
         assert_eq!(taken(&mut queue), expected);
     }

@@ -19,7 +19,7 @@ pub(super) const LOG: &str = "posix-trace";
 pub(super) const STATUS: &str = "status";
 /// Name of the documents with names of event types.
 pub(super) const EVENT_TYPE: &str = "event-type";
-/// Name of the document that says that all events before it were cleared.
+/// Name of the document that marks that all events before it were cleared.
 pub(super) const CLEAR: &str = "clear";
 
 /// Bytes of the document `status`, filled with spaces, so that it can be overwritten in place.
@@ -28,10 +28,10 @@ const STATUS_BYTES: usize = 256;
 pub(super) const STREAM: StreamId = StreamId::from_raw(1);
 /// Bytes of the payload before the data.
 pub(super) const EVENT_HEAD_BYTES: usize = 32;
-/// The event had more data.
+/// Flag: the data was cut when the event was recorded.
 const TRUNCATED: u16 = 1;
 
-/// Where the segments of a LOOP log are.
+/// The positions of the segments of a LOOP log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Segments {
     /// Bytes from the log's begin to segment 0.
@@ -225,8 +225,8 @@ pub(super) fn parse_event_type(bytes_untrusted: &[u8]) -> Option<(EventId, &[u8]
         .then_some((event, name))
 }
 
-/// The stream of a log: its records have the data that the events have, so they are shorter or
-/// longer than the schema says.
+/// The stream of a log. The records have the data of the events, so they can be shorter or longer
+/// than the schema requires.
 pub(super) fn descriptor(header: &LogHeader) -> Result<StreamDescriptor, SchemaError> {
     let most = MAX_PAYLOAD_BYTES as usize - EVENT_HEAD_BYTES;
     let data = header.attributes.max_data_size.clamp(8, most);

@@ -6,7 +6,7 @@ use std::io;
 
 use crate::TraceError;
 
-/// Why a log cannot be written or read.
+/// An error in writing or reading a log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct LogError {

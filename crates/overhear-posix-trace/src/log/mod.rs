@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Logs: the events of a trace stream in one file descriptor.
 //!
-//! A [`LogWriter`] gets events and losses in their order, and writes frames
-//! ([`overhear_trace::FrameWriter`], `docs/frames.md`). A [`LogReader`] gives the same events, also
-//! of a log whose writer was killed at any point.
+//! A [`LogWriter`] receives events and losses in their order, and writes frames
+//! ([`overhear_trace::FrameWriter`], `docs/frames.md`). A [`LogReader`] returns the same events,
+//! also of a log whose writer was killed at any point.
 //!
 //! ```text
 //! APPEND, UNTIL_FULL, any descriptor:
@@ -21,11 +21,12 @@
 //!   prevent it.
 //! - All events are elements of one stream, whose sequences count lost events, too.
 //! - A LOOP log overwrites its oldest segment before it has more than log-max-size bytes of events.
-//!   A segment ends where the numbers of frames fall: what follows is of an older round.
+//!   A segment ends where the numbers of frames decrease: the frames after that are of an older
+//!   round.
 //!
 //! # Design constraints
 //!
-//! - What was flushed stays readable: nothing of it is overwritten, except the oldest segment.
+//! - Flushed events stay readable: they are not overwritten, except those of the oldest segment.
 //! - An error loses nothing that fits into 8 MiB of memory: the next call continues at the byte
 //!   where the last one failed.
 //! - A write never delivers `SIGPIPE` or `SIGXFSZ` to the program: the error number is enough.
@@ -49,7 +50,7 @@ use crate::{Attributes, TraceEvent};
 /// The text of the header of every log.
 pub(crate) const CONTENT: &str = "posix trace log";
 
-/// The properties of a log that are known when it is created.
+/// The properties of a log that are fixed at its creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogHeader {
     /// The attributes of the stream.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file descriptor of a log that is written: whole buffers, at the right place, whatever the
-//! descriptor does.
+//! The file descriptor of a log that is written. Partial writes, interruptions and non-blocking
+//! descriptors are handled here.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::LogError;
 use crate::LogFullPolicy;
 
-/// Properties of a descriptor.
+/// The kind of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kind {
     pub(super) is_regular: bool,
@@ -49,7 +49,7 @@ pub(super) fn check(fd: BorrowedFd<'_>, policy: LogFullPolicy) -> Result<Kind, L
         )),
         _ if !can_append => Err(LogError::new(
             libc::EINVAL,
-            "a log needs a regular file, a pipe, a socket or a terminal",
+            "a log needs a regular file, a pipe, a socket or a character device",
         )),
         _ => Ok(kind),
     }
@@ -199,7 +199,7 @@ impl AsFd for Output {
 }
 
 /// The signals that the kernel sends to the thread whose write fails. They are blocked as long as
-/// the value lives, and taken away at its end, so that the program does not die of a full log.
+/// the value lives, and consumed at its end, so that a full log does not end the program.
 #[derive(Debug)]
 struct BlockedSignals {
     signals: libc::sigset_t,
@@ -239,7 +239,7 @@ impl Drop for BlockedSignals {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: the sets were initialised in `new`; no information about a signal is asked for.
+        // SAFETY: the sets were initialised in `new`; the pointer for information is null.
         unsafe {
             if !self.was_pending {
                 while libc::sigtimedwait(

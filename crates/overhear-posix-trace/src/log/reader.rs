@@ -22,9 +22,9 @@ use super::documents::{
 use super::{FinalStatus, LogError, LogHeader, LogItem, CONTENT};
 use crate::EventId;
 
-/// Bytes of a file in which a log must begin. What is before it is left out.
+/// Bytes of a file in which a log must begin. The bytes before it are left out.
 const MAX_BYTES_BEFORE_LOG: u64 = 4 << 20;
-/// Most segments that are searched for: a log has about ten.
+/// Maximum number of segments that are searched for: a log has about ten.
 const MAX_SEGMENTS: u64 = 1 << 10;
 /// Bytes of a segment in which its first whole frame is searched for.
 const SEGMENT_SEARCH_BYTES: u64 = 1 << 20;
@@ -32,7 +32,7 @@ const SEGMENT_SEARCH_BYTES: u64 = 1 << 20;
 /// Bytes of the header's frame, which precedes the document with the properties.
 const HEADER_FRAME_BYTES: u64 = (FRAME_OVERHEAD_BYTES + 16 + CONTENT.len()) as u64;
 
-/// Where the bytes come from.
+/// The input of a reader.
 #[derive(Debug)]
 enum Input {
     /// A regular file, from `at` up to `end`.
@@ -82,7 +82,7 @@ struct Loss {
     cause: GapCause,
 }
 
-/// What the reader does after a frame.
+/// The reader's action after a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Continue,
@@ -92,7 +92,7 @@ enum Then {
     EndPart,
 }
 
-/// What frames have told so far.
+/// The content of the frames that were read.
 #[derive(Debug, Default)]
 struct Contents {
     header: Option<LogHeader>,
@@ -277,7 +277,7 @@ pub struct LogReader {
     is_part_finished: bool,
     /// The first frames of the log are damaged.
     begins_damaged: bool,
-    /// What is known about a regular file as a whole.
+    /// Properties of a regular file as a whole.
     survey: Survey,
 }
 
@@ -354,7 +354,8 @@ impl LogReader {
         &self.contents.names
     }
 
-    /// The status of the stream when the log was completed. Of a log that was not, what is known.
+    /// The status of the stream when the log was completed; the last one that was written if it was
+    /// not completed.
     #[must_use]
     pub fn status(&self) -> FinalStatus {
         let status = self.contents.status.status();
@@ -493,7 +494,7 @@ impl LogReader {
                     Then::Return => return Ok(true),
                     Then::EndPart => self.is_part_finished = true,
                 },
-                // Sequences tell which events are missing.
+                // The sequences of the next packet determine which events are missing.
                 Some(Decoded::Damaged(_)) => self.contents.has_rest = true,
                 None => self.read()?,
             }
@@ -574,7 +575,7 @@ impl LogReader {
             }
         }
         let (begin, number) =
-            begin.ok_or_else(|| LogError::new(libc::EINVAL, "this is no trace log"))?;
+            begin.ok_or_else(|| LogError::new(libc::EINVAL, "the file is no trace log"))?;
         self.header = self.contents.header.clone().unwrap_or_else(|| LogHeader {
             realtime_offset_ns: offset_ns,
             ..LogHeader::default()

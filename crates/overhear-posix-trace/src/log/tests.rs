@@ -54,7 +54,7 @@ fn write(writer: &mut LogWriter, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// The numbers of the events that a reader gives, after comparing all else; and what is lost.
+/// Reads all; returns the numbers of the events and the losses. Other properties are compared here.
 fn read(reader: &mut LogReader) -> (Vec<u64>, Vec<(u64, GapCause)>) {
     let (mut numbers, mut lost) = (Vec::new(), Vec::new());
     while let Some(item) = reader.next().unwrap() {
@@ -179,7 +179,7 @@ fn log_cut_at_any_byte_gives_every_whole_frame() {
 }
 
 #[test]
-fn every_damaged_byte_costs_one_packet_at_most() {
+fn damaged_byte_costs_one_packet_at_most() {
     let file = temporary();
     let mut writer = LogWriter::create(fd(&file), &header(LogFullPolicy::Append, 0)).unwrap();
     for number in 0..8 {

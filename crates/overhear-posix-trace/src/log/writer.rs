@@ -20,9 +20,9 @@ use crate::{EventId, LogFullPolicy, TraceEvent, Truncation, EVENT_NAME_MAX};
 
 /// A packet is written when it has this many bytes of records.
 const PACKET_BYTES: usize = 64 << 10;
-/// Most bytes in memory that could not be written yet. Further events are lost.
+/// Maximum bytes in memory that could not be written yet. Further events are lost.
 const MAX_BACKLOG_BYTES: usize = 8 << 20;
-/// Most bytes of data of a user event.
+/// Maximum bytes of data of a user event.
 const MAX_DATA_BYTES: usize = 1 << 20;
 /// Least limit of the data of an event: system events do not depend on max-data-size.
 const SYSTEM_DATA_BYTES: usize = 4096;
@@ -33,11 +33,11 @@ const PACKET_OVERHEAD: u64 = (FRAME_OVERHEAD_BYTES + PACKET_HEAD_BYTES) as u64;
 
 /// Bytes of the root of a LOOP log.
 const ROOT_BYTES: u64 = 4096;
-/// Segments of a LOOP log with the one that is being written, if packets are full.
+/// A segment of a LOOP log is complete at log-max-size divided by this number.
 const SEGMENTS: u64 = 8;
 /// Bytes of the begin of a segment, with the names of all event types.
 const SEGMENT_HEAD_BYTES: u64 = 40 << 10;
-/// Most bytes of events of a LOOP log, so that no position in the file overflows.
+/// Maximum bytes of events of a LOOP log, so that no position in the file overflows.
 const MAX_RING_BYTES: u64 = 1 << 60;
 /// Bytes at the end of a segment: the status and the end of the log.
 const SEGMENT_TAIL_BYTES: u64 = 1024;
@@ -50,7 +50,7 @@ const fn event_bytes(data_bytes: usize) -> u64 {
     (SIZED_RECORD_BYTES + EVENT_HEAD_BYTES + data_bytes) as u64
 }
 
-/// Most bytes of data of an event in a log with these attributes.
+/// Maximum bytes of data of an event in a log with these attributes.
 fn max_data_bytes(header: &LogHeader) -> usize {
     header.attributes.max_data_size.max(SYSTEM_DATA_BYTES)
 }
@@ -61,8 +61,8 @@ struct Ring {
     segments: Segments,
     /// Bytes of events at which a segment is complete.
     segment_events: u64,
-    /// Most bytes of events in complete segments when another one begins. With that one, they are
-    /// at most log-max-size.
+    /// Maximum bytes of events in complete segments when another one begins. With that one, they
+    /// are at most log-max-size.
     max_complete: u64,
     /// Bytes at the end of a segment that are kept free: for an event, a gap, and the log's end.
     reserve: u64,
@@ -113,7 +113,7 @@ impl Ring {
             .push_back((self.current, std::mem::take(&mut self.events)));
         let complete: u64 = self.complete.iter().map(|(_, events)| events).sum();
         match self.complete.front().copied() {
-            // What was written last stays readable in any case.
+            // The segment that was written last stays readable in any case.
             Some((oldest, events)) if complete > self.max_complete && self.complete.len() > 1 => {
                 self.complete.pop_front();
                 self.current = oldest;
@@ -218,7 +218,10 @@ impl LogWriter {
     /// `EINVAL` if the name is empty or has more than 64 bytes; errors of the descriptor.
     pub fn define(&mut self, event: EventId, name: &[u8]) -> Result<(), LogError> {
         if !(1..=EVENT_NAME_MAX).contains(&name.len()) {
-            let message = format!("the name of an event type has {} bytes", name.len());
+            let message = format!(
+                "the name of an event type has {} bytes; it must have 1 to {EVENT_NAME_MAX}",
+                name.len()
+            );
             return Err(LogError::new(libc::EINVAL, message));
         }
         match self.names.iter_mut().find(|(known, _)| *known == event) {
@@ -298,8 +301,8 @@ impl LogWriter {
         self.drain()
     }
 
-    /// Removes all events, and keeps the names. What went into a pipe or a socket cannot be
-    /// removed: there the log has a mark.
+    /// Removes all events, and keeps the names. Events in a pipe or a socket cannot be removed: a
+    /// document `clear` follows them.
     ///
     /// # Errors
     /// Errors of the descriptor.
@@ -534,8 +537,8 @@ impl LogWriter {
         }
     }
 
-    /// Whether the current segment of a LOOP log has all its events, or hardly any room. The
-    /// largest event and the end of the log still fit.
+    /// Whether the current segment of a LOOP log has all its events, or no space for another large
+    /// event. The largest event and the end of the log still fit.
     fn is_segment_complete(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| {
             let pending = self.frames.get_ref().len() + self.packet.bytes();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where things lie in an event ring (section 10 of the layout page).
+//! The layout of an event ring (section 10 of the layout page).
 
 use crate::words::Words;
 
 /// The largest capacity of an event ring.
 pub const MAX_RING_CAPACITY: u64 = 1 << 20;
-/// Most bytes of data of one event: the size has 16 bits.
+/// Maximum bytes of data of one event: the size has 16 bits.
 pub const MAX_EVENT_DATA: u32 = 65_535;
 
 /// Words from one control line to the next: two cache lines, because CPUs fetch lines in pairs.
@@ -13,7 +13,7 @@ pub const MAX_EVENT_DATA: u32 = 65_535;
 const CONTROL_STRIDE: usize = if cfg!(loom) { 2 } else { 16 };
 
 pub(super) const HEAD_WORD: usize = 0;
-/// A word that nobody loads: see `load`.
+/// A word that is never loaded: see `load`.
 #[cfg(loom)]
 pub(super) const UNUSED_WORD: usize = 1;
 pub(super) const TAIL_WORD: usize = CONTROL_STRIDE;
@@ -48,7 +48,7 @@ const _: () = {
     assert!(DATA * 8 == 48);
 };
 
-/// Why there is no event ring of these numbers, or not in this memory.
+/// An event ring of these sizes, or in this memory, is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
     /// The capacity is no power of two, or out of range.
@@ -67,7 +67,7 @@ pub enum RingError {
     },
 }
 
-/// The layout of an event ring. Its creator remembers it; it is never read from shared memory.
+/// The sizes of an event ring. Its creator keeps them; they are never read from the ring.
 ///
 /// Holding one proves that the capacity is a power of two from 2 to 2^20 and that the size fits
 /// into an `usize`.
@@ -111,7 +111,7 @@ impl RingGeometry {
         1 << self.slot_bits
     }
 
-    /// Most bytes of data of one event.
+    /// Maximum bytes of data of one event.
     #[must_use]
     pub const fn data_bytes(&self) -> u32 {
         self.data_bytes
@@ -164,7 +164,7 @@ impl RingGeometry {
         Lap((position & POSITION_MASK) >> self.slot_bits)
     }
 
-    /// How far one lap lies before another, as [`ahead`].
+    /// Distance from one lap to another, as [`ahead`].
     #[inline(always)]
     pub(super) const fn laps_ahead(&self, lap: Lap, from: Lap) -> i64 {
         ahead(lap.0 << self.slot_bits, from.0 << self.slot_bits) >> self.slot_bits
@@ -177,14 +177,14 @@ impl RingGeometry {
     }
 }
 
-/// How far one position lies before another. Half of the numbers count as ahead, so wrapping
-/// around is no special case.
+/// Distance from one position to another. Half of the numbers count as ahead, so wrapping around is
+/// no special case.
 #[inline(always)]
 pub(super) const fn ahead(position: u64, from: u64) -> i64 {
     (position.wrapping_sub(from) << COUNT_BITS) as i64 >> COUNT_BITS
 }
 
-/// How many times the ring had gone around before a position.
+/// The lap of a position: position / capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lap(u64);
 
@@ -216,13 +216,13 @@ impl Head {
         self.0 as u16
     }
 
-    /// Behind an event.
+    /// The head after an event.
     #[inline(always)]
     pub(super) const fn after_event(self) -> Self {
         Self::new(self.position().wrapping_add(1), self.voids())
     }
 
-    /// Behind a void position.
+    /// The head after a void position.
     #[inline(always)]
     pub(super) const fn after_void(self) -> Self {
         Self::new(

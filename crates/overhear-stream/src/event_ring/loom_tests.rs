@@ -108,7 +108,7 @@ fn nest(when_full: WhenFull, inner: u64) {
             });
             seen.look_often(&mut consumer, 1);
             let mut written = thread.join().expect("the writer ends");
-            // What was late by a lap left its slot usable.
+            // The slot of a write that was late by a lap is usable again.
             while seen.look(&mut consumer, false) {}
             written += run.write(4, 0..2);
             let seen = seen.conclude(&mut consumer, written);
@@ -193,7 +193,7 @@ fn loom_event_ring_reader_passes_void_positions_under_their_writer() {
         let claimed = run.claim().expect("the ring is empty");
         run.ring.begin(claimed);
         let other = run.clone();
-        // Position 1, and 3 behind the void position 2.
+        // Position 1, and 3 after the void position 2.
         let thread = thread::spawn(move || other.write(2, 0..2));
         let (mut consumer, mut seen) = (run.consumer(), Seen::default());
         for _ in 0..3 {

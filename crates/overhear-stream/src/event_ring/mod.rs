@@ -4,18 +4,18 @@
 //! One ring in shared memory, bytes as in section 10 of the layout page. Every *writer* claims the
 //! next position, fills its slot and publishes it. One *consumer* reads the events in the order of
 //! their positions. Any number of *observers* read them too, and change nothing. A writer may stop
-//! or die at any instruction: it costs at most its own slot, and nobody waits for it for ever.
+//! or die at any instruction: it costs at most its own slot, and no wait for it lasts for ever.
 //!
 //! # Words
 //!
 //! The event of position p lies in slot p mod capacity. The *lap* of p is p / capacity. All words
-//! are zero at the beginning. The words, their contents, and who changes them:
+//! are zero at the beginning. The words, their contents, and their writers:
 //!
 //! - `head`: the next position in the upper 48 bits, the number of void positions before it, cut,
 //!   in the lower 16. A writer changes it, by a CAS, to claim the position or to void it.
-//! - `turn` of a slot: *free for* a lap, or *busy* with the lap before. Besides, the number of void
-//!   positions of the slot before its newest event, cut to 16 bits. The owner of the slot alone
-//!   changes it, by plain stores.
+//! - `turn` of a slot: *free for* a lap, or *busy* with the lap before. It also contains the number
+//!   of void positions of the slot before its newest event, cut to 16 bits. The owner of the slot
+//!   alone changes it, by plain stores.
 //! - Stamp, address, thread, process, type, size and data of a slot: the owner of the slot alone
 //!   changes them.
 //! - The void word of a slot: the lap after that of its newest void position, and the number of its
@@ -75,7 +75,7 @@
 //! `voids` gives the other bits. So the end of a gap, an event or the end of the ring, shows how
 //! many of its positions were void, and how many events were lost.
 //!
-//! # Why it holds
+//! # Correctness
 //!
 //! *One owner.* Of all positions of a slot the one that was claimed last is not published, or is
 //! void, or has published. A claim of a later position needs step 2 to find the slot free. If the
@@ -84,11 +84,12 @@
 //! count is the number of the slot's void positions in laps before t: exactly, because the owner
 //! found the slot free in that way, or copied the count of the lap before. So the difference is the
 //! number of void positions in the laps from t on that step 2 sees. It sees none of a lap that is
-//! not yet claimed, because who sees a count sees the `head` behind it (`SYNC(void)`), and then
-//! step 4 fails. So it equals the number of laps from t on if and only if none of them has an
-//! owner, or a writer between the two parts of voiding. A loaded turn or count that is out of date
-//! is less, and step 2 finds the slot not free. The counts have 16 bits: the slot would be taken to
-//! be free wrongly after 65,536 writers had died between the two parts, in this one slot.
+//! not yet claimed: a writer that sees a count also sees a `head` after its position
+//! (`SYNC(void)`), and then step 4 fails. So it equals the number of laps from t on if and only if
+//! none of them has an owner, or a writer between the two parts of voiding. A loaded turn or count
+//! that is out of date is less, and step 2 finds the slot not free. The counts have 16 bits: the
+//! slot would be taken to be free wrongly after 65,536 writers had died between the two parts, in
+//! this one slot.
 //!
 //! *A copy is whole* if the turn has not changed. Had any word been of a later owner, its store of
 //! the busy turn would be seen: `SYNC(overwrite)`.
@@ -104,11 +105,11 @@
 //! from `tail` on are unread events, events being written, and void positions of such slots. The
 //! consumer passes void positions and abandons late ones, so neither keeps writers from going on.
 //!
-//! *Order.* Who claims position p reads the clock after it found `head` at p, so after the claim of
-//! p - 1, whose stamp is older: stamps ascend with positions if the clock is read in order with the
-//! load ([`read_hardware_ticks_ordered`]). `rdtsc` without a fence may be carried out some tens of
-//! cycles early, and costs less. Then stamps of writers that race may be out of order by as much,
-//! and readers replace a stamp that goes back by its predecessor.
+//! *Order.* The writer that claims position p reads the clock after it found `head` at p, so after
+//! the claim of p - 1, whose stamp is older: stamps ascend with positions if the clock is read in
+//! order with the load ([`read_hardware_ticks_ordered`]). `rdtsc` without a fence may be carried
+//! out some tens of cycles early, and costs less. Then stamps of writers that race may be out of
+//! order by as much, and readers replace a stamp that goes back by its predecessor.
 //!
 //! *Nested writes.* A signal handler that interrupts a writer at any step is a writer like others:
 //! before step 4 the interrupted one loses the race, after it the handler has other positions.
@@ -118,16 +119,17 @@
 //! Without races and late writers it has one locked instruction. A reader is wait-free: a call
 //! looks at `capacity` and a few positions at most.
 //!
-//! *Who stops or dies* before step 4 costs nothing. After it the slot has an owner until it goes
-//! on: the reader waits at this position until it abandons it, and writers void one position in
-//! each lap. Between the two parts of voiding, the slot that was not free stays so for ever, and
-//! its position is pending: it is abandoned, and counts as lost, as the dead writer's event is.
+//! *A writer that stops or dies* before step 4 costs nothing. After it the slot has an owner until
+//! the writer continues: the reader waits at this position until it abandons it, and writers void
+//! one position in each lap. Between the two parts of voiding, the slot that was not free stays so
+//! for ever, and its position is pending: it is abandoned, and counts as lost, as the dead writer's
+//! event is.
 //!
 //! *Damage.* Every process that maps the ring may have written anything into it. Readers take slots
 //! from their own positions, sizes from the geometry, and use counts for nothing but counts. A
 //! `head` that goes back is reported once, and ends reading until it has caught up.
 //!
-//! # Why not otherwise
+//! # Alternatives
 //!
 //! Owning a slot by a second CAS, on its turn, lets positions be dense, so that they need no void
 //! ones; but it costs 7 ns of 29 (AMD EPYC, November 2026; a simple sensor costs 10). The
@@ -164,9 +166,9 @@ pub use writer::{EventRing, RingFull, WhenFull};
 pub struct EventRecord<'a> {
     /// When it was written. A write does not use it: it reads the clock itself.
     pub stamp: Ticks,
-    /// Where the program was.
+    /// An address in the program, for example of the call.
     pub address: u64,
-    /// The thread, as the program knows it.
+    /// The thread, as the program numbers it.
     pub thread: u64,
     /// The process, as the kernel numbers it.
     pub pid: u32,
@@ -174,7 +176,7 @@ pub struct EventRecord<'a> {
     pub tid: u32,
     /// The number of its type.
     pub event: u16,
-    /// Bits that mean nothing to the ring.
+    /// Bits that the ring copies and does not interpret.
     pub flags: u16,
     /// Its data.
     pub data: &'a [u8],
@@ -238,7 +240,7 @@ const LEAN: bool = cfg!(loom);
 #[inline(always)]
 fn load(words: &impl Words, at: usize, order: Ordering) -> u64 {
     // As in the queue: loom looks for races with a word's last access alone, so a store into a word
-    // that nobody loads makes every load a race of its own.
+    // that is never loaded makes every load a race of its own.
     #[cfg(loom)]
     words
         .word(geometry::UNUSED_WORD)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the models of the event ring run and check.
+//! The runs and checks of the models of the event ring.
 
 use std::vec::Vec;
 
@@ -110,7 +110,7 @@ impl Reads for RingObserver<OwnedWords> {
     }
 }
 
-/// What a reader has seen: order and wholeness are checked as it goes.
+/// The events that a reader has seen: order and wholeness are checked at each.
 #[derive(Default)]
 pub(super) struct Seen {
     next: u64,

@@ -12,15 +12,15 @@ use crate::layout::unpair;
 use crate::sync::{fence, AtomicU64, Ordering};
 use crate::words::Words;
 
-/// How often one call looks at the same position again because writers were at work meanwhile.
-const LOOKS: u64 = 4;
+/// Maximum number of times that one call reads a position again because a writer changed it.
+const MAX_READS_PER_POSITION: u64 = 4;
 
-/// Why events were lost.
+/// The cause of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossCause {
     /// Newer events took their slots before they were read.
     Overwritten,
-    /// The memory contradicts itself: another process damaged it. How many events were lost is
+    /// The memory contradicts itself: another process damaged it. The number of lost events is
     /// unknown, and `missed` is 0.
     Damaged,
 }
@@ -44,11 +44,11 @@ pub enum Next<'c> {
         first: u64,
         /// Number of events: void positions are not among them.
         missed: u64,
-        /// Why.
+        /// The cause of the loss.
         cause: LossCause,
     },
     /// The next event has a position, but is not complete yet. Its writer may be at work,
-    /// preempted, stopped or dead: who waits for too long abandons it.
+    /// preempted, stopped or dead: a reader that has waited for too long abandons it.
     Pending {
         /// Its position.
         position: u64,
@@ -57,7 +57,7 @@ pub enum Next<'c> {
     Empty,
 }
 
-/// What is copied out of a slot, except the data.
+/// The copy of a slot, except the data.
 struct Copied {
     lead: [u64; DATA],
     kind: Kind,
@@ -143,15 +143,15 @@ fn load_bytes(to: &mut [u8], from: &[AtomicU64]) {
     }
 }
 
-/// Where a reader is.
+/// The position of a reader.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     /// Position of the next event, with all its bits.
     position: u64,
     /// Number of void positions before it, or before the gap if there is one.
     voids: u64,
-    /// Positions that were passed without a look: they are reported as soon as it is known how many
-    /// of them were void.
+    /// Positions that were passed unread: they are reported when the number of void ones among them
+    /// is determined.
     gap: Option<Gap>,
     /// Whether no event was delivered since the reader was lapped.
     lapped: bool,
@@ -162,11 +162,11 @@ struct Cursor {
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     first: u64,
-    /// Positions behind the first that were given up since.
+    /// Positions after the first that were given up since.
     abandoned: u64,
 }
 
-/// What is at the cursor's position.
+/// The content of the cursor's position.
 enum Sought {
     Published(Turn),
     Pending,
@@ -203,7 +203,7 @@ impl Cursor {
 
     #[cold]
     fn next_slowly<'c, W: Words>(&mut self, view: &View<W>, copy: &'c mut [u8]) -> Next<'c> {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_READS_PER_POSITION {
             match self.seek(view) {
                 Sought::Published(turn) => {
                     let Some(copied) = view.copy(self.position, turn, copy) else {
@@ -258,7 +258,7 @@ impl Cursor {
     /// Steps 11 and 12: looks for the first position from the cursor on that is not void.
     fn seek<W: Words>(&mut self, view: &View<W>) -> Sought {
         let geometry = &view.geometry;
-        for _ in 0..geometry.capacity() + LOOKS {
+        for _ in 0..geometry.capacity() + MAX_READS_PER_POSITION {
             let head = view.head();
             let unread = ahead(head.position(), self.position);
             if unread < 0 {
@@ -275,7 +275,7 @@ impl Cursor {
                 return Sought::Empty(head);
             }
             if unread.cast_unsigned() > geometry.capacity() {
-                // Whoever did not get the oldest event before its writer leaves some more of them.
+                // A reader that has lost the race for the oldest event skips some more of them.
                 let leave = if self.lapped {
                     geometry.capacity() / 4
                 } else {
@@ -306,8 +306,8 @@ impl Cursor {
                 geometry.void_word(self.position),
                 Ordering::Acquire,
             );
-            // Of a slot that an older writer had when the position was given away, nobody but this
-            // writer became the owner.
+            // An older writer owned the slot when the position was claimed. So only the writer that
+            // claimed the position has become its owner.
             if !turn.is_busy() && !Voids(voids).newest_is(geometry, lap) {
                 return Sought::Pending;
             }
@@ -365,7 +365,7 @@ impl Cursor {
         true
     }
 
-    /// Goes behind all positions that were given away, and returns how many these are.
+    /// Moves after all claimed positions, and returns their number.
     fn clear<W: Words>(&mut self, view: &View<W>) -> u64 {
         let head = view.head();
         let unread = ahead(head.position(), self.position);
@@ -403,7 +403,7 @@ impl<W: Words> RingConsumer<W> {
         let cursor = match when_full {
             WhenFull::Overwrite => Cursor::at(0, 0),
             WhenFull::Refuse => {
-                // Relaxed: nobody else stores it.
+                // Relaxed: only the consumer stores it.
                 let tail = view.words.word(TAIL_WORD).load(Ordering::Relaxed);
                 let head = view.head();
                 Cursor::at(tail, view.all_voids(head.voids()))
@@ -441,7 +441,7 @@ impl<W: Words> RingConsumer<W> {
         abandoned
     }
 
-    /// Discards all events that were given a position, and returns how many positions these are.
+    /// Discards all events that have a position, and returns the number of the positions.
     pub fn clear(&mut self) -> u64 {
         let discarded = self.cursor.clear(&self.view);
         self.free();
@@ -504,7 +504,7 @@ impl<W: Words> RingObserver<W> {
         Ok(Self { view, cursor })
     }
 
-    /// Begins behind the newest event.
+    /// Begins after the newest event.
     ///
     /// # Errors
     /// [`RingError::TooSmall`] if the memory is smaller than the geometry.
@@ -525,7 +525,7 @@ impl<W: Words> RingObserver<W> {
         self.cursor.abandon(&self.view, position)
     }
 
-    /// Goes behind all events that were given a position, and returns how many positions these are.
+    /// Moves after all events that have a position, and returns the number of the positions.
     pub fn clear(&mut self) -> u64 {
         self.cursor.clear(&self.view)
     }

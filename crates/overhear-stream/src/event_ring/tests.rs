@@ -357,7 +357,7 @@ fn ring_whose_slots_are_all_held_refuses() {
             WhenFull::Refuse => RingFull::Unread,
         };
         assert_eq!(write(&ring, 9, when_full), Err(refused));
-        // What is lost is lost; the ring goes on with what is left.
+        // Pending events are discarded; the ring continues with the slots that are free.
         let voided = if when_full == WhenFull::Overwrite {
             2
         } else {
@@ -512,7 +512,7 @@ fn mapped(geometry: RingGeometry) -> (impl Words + Sync, impl Words + Send) {
     // SAFETY: the name is a C string; the result is checked.
     let fd = unsafe { libc::memfd_create(c"event-ring".as_ptr(), libc::MFD_CLOEXEC) };
     assert!(fd >= 0, "a memory file");
-    // SAFETY: the descriptor is new and belongs to nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     let file = unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(fd) };
     file.set_len(bytes as u64).unwrap();
     // SAFETY: the file is of this test alone and keeps its size.
@@ -522,8 +522,8 @@ fn mapped(geometry: RingGeometry) -> (impl Words + Sync, impl Words + Send) {
     };
     let bases = [all.as_mut_ptr().cast(), seen.as_ptr().cast_mut().cast()];
     let [all_base, seen_base] = bases.map(|base| NonNull::new(base).unwrap());
-    // SAFETY: the maps are kept with the words, and reached through these alone; nobody stores into
-    // the read-only one.
+    // SAFETY: the maps are kept with the words, and reached through these alone; nothing stores
+    // into the read-only one.
     unsafe {
         (
             SharedWords::new(all_base, geometry.words()).kept_by(Arc::new(all)),
@@ -532,7 +532,7 @@ fn mapped(geometry: RingGeometry) -> (impl Words + Sync, impl Words + Send) {
     }
 }
 
-/// What a reader counted.
+/// Counts of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     delivered: u64,
@@ -688,7 +688,7 @@ fn events_of_dead_and_late_writers_are_counted_once() {
     }
 }
 
-/// What a position is, in the reference.
+/// The state of a position in the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Void,

@@ -12,10 +12,10 @@ use crate::sync::{fence, spin_loop, AtomicU64, Ordering};
 use crate::words::{store_bytes, Words};
 
 /// Turns of the first wait after a lost race, and the most of a later one: about a microsecond.
-const LEAST_TURNS: u32 = if cfg!(loom) { 1 } else { 8 };
-const MOST_TURNS: u32 = if cfg!(loom) { 1 } else { 64 };
+const MIN_SPIN_TURNS: u32 = if cfg!(loom) { 1 } else { 8 };
+const MAX_SPIN_TURNS: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// What a write does where the oldest event has not been read.
+/// The action of a write if the oldest event has not been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// It replaces the oldest event.
@@ -24,13 +24,13 @@ pub enum WhenFull {
     Refuse,
 }
 
-/// The event was not written and has no position: whoever wrote it counts it.
+/// The event was not written and has no position: the caller counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingFull {
     /// The ring is full of unread events ([`WhenFull::Refuse`]).
     #[error("the event ring is full of events that have not been read")]
     Unread,
-    /// Every slot was in the hands of a writer that had not finished.
+    /// Every slot was owned by a writer that had not finished.
     #[error("every slot of the event ring is being written")]
     Held,
 }
@@ -71,7 +71,7 @@ impl<W: Words> EventRing<W> {
         &self.words
     }
 
-    /// Where things lie in it.
+    /// Its sizes.
     #[must_use]
     pub const fn geometry(&self) -> &RingGeometry {
         &self.geometry
@@ -111,7 +111,7 @@ impl<W: Words> EventRing<W> {
         when_full: WhenFull,
         mut stamp: impl FnMut() -> Ticks,
     ) -> Result<Claimed, RingFull> {
-        let (mut turns, mut voided) = (LEAST_TURNS, 0);
+        let (mut turns, mut voided) = (MIN_SPIN_TURNS, 0);
         loop {
             // Step 1. SYNC(position): pairs with the CAS below.
             let head = Head(load(&self.words, HEAD_WORD, Ordering::Acquire));
@@ -219,7 +219,7 @@ impl<W: Words> EventRing<W> {
     }
 
     /// Step 2, slow: the number of the slot's void positions if all of its positions since the
-    /// newest event are void, so that nobody but the writer of `position` may store into it.
+    /// newest event are void, so that only the writer of `position` may store into it.
     #[cold]
     #[inline(never)]
     fn voids_since(&self, turn: Turn, position: u64) -> Option<u16> {
@@ -258,8 +258,8 @@ impl<W: Words> EventRing<W> {
         let mut voids = word.load(Ordering::Relaxed);
         loop {
             let more = Voids(voids).with(geometry, lap).0;
-            // SYNC(void): pairs with its loads. Whoever sees it sees that `head` has passed the
-            // position.
+            // SYNC(void): pairs with its loads. A thread that loads it also sees that `head` has
+            // passed the position.
             match word.compare_exchange(voids, more, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => voids = now,
@@ -294,5 +294,5 @@ fn wait(turns: &mut u32) {
     for _ in 0..*turns {
         spin_loop();
     }
-    *turns = (*turns * 2).min(MOST_TURNS);
+    *turns = (*turns * 2).min(MAX_SPIN_TURNS);
 }

@@ -20,15 +20,15 @@ pub(super) const END: u8 = 7;
 const ORDER: u32 = 0x0102_0304;
 /// Bytes of a header before the text.
 const HEADER_BYTES: usize = 16;
-/// Most bytes of the text of a header, and of the name of a document.
+/// Maximum bytes of the text of a header, and of the name of a document.
 pub(super) const MAX_NAME_BYTES: usize = 255;
-/// Most bytes of a descriptor in JSON.
+/// Maximum bytes of a descriptor in JSON.
 const MAX_DESCRIPTOR_BYTES: usize = 1 << 20;
 
 /// The first frame of a channel, and of each part that can be read alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelHeader {
-    /// What the channel has, such as `posix trace log`; at most 255 bytes.
+    /// The kind of content of the channel, such as `posix trace log`; 1 to 255 bytes.
     pub content: String,
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` in nanoseconds; readers compute the wall time with
     /// it.
@@ -57,7 +57,7 @@ pub enum FrameContent<'a> {
     Watermark(Timestamp),
     /// Nothing follows. No item of the channel is later than this time.
     End(Timestamp),
-    /// A kind or a version that this reader does not know.
+    /// A kind or a version that this reader does not support.
     Unknown {
         /// The number of the kind.
         kind: u8,

@@ -9,13 +9,13 @@ use super::head::{Head, CHECKSUM_BYTES, FRAME_HEAD_BYTES, FRAME_OVERHEAD_BYTES, 
 use super::MAX_FRAME_BODY_BYTES;
 use crate::checksum::checksum;
 
-/// Bytes that are read at once, at most.
+/// Maximum bytes of one read.
 const READ_BYTES: usize = 256 << 10;
-/// Most bytes in memory: the largest frame, and what was read with its end.
+/// Maximum bytes in memory: the largest frame, and the bytes that were read with its end.
 const MAX_BUFFER_BYTES: usize = FRAME_OVERHEAD_BYTES + MAX_FRAME_BODY_BYTES + READ_BYTES;
-/// Bytes more than the channel has had whose checksums are computed in vain. Beyond that the
-/// lengths of damaged frames are trusted: heads that lie inside each other would cost a time that
-/// grows with the square of their number.
+/// Maximum bytes of failed checksums beyond the length of the channel. After that the lengths of
+/// damaged frames are trusted: otherwise nested heads would cost a time that grows with the square
+/// of their number.
 const MAX_MISMATCHED_BYTES: u64 = 64 << 20;
 
 /// A whole frame with correct checksums.
@@ -36,8 +36,8 @@ pub struct FrameDamage {
     pub offset: u64,
     /// Bytes that are left out; 0 where only frames are missing.
     pub bytes: u64,
-    /// Number of frames that are missing before the next one, if it is known: after the last frame,
-    /// and after a begin, it is not.
+    /// Number of frames that are missing before the next one. `None` after the last frame and after
+    /// a begin, where it cannot be determined.
     pub frames: Option<u64>,
     /// Description of the damage.
     pub reason: &'static str,
@@ -57,7 +57,7 @@ pub enum Decoded<'a> {
 pub struct FrameCounts {
     /// Frames that were read, with unknown ones.
     pub read: u64,
-    /// Frames of kinds or versions that this decoder does not know.
+    /// Frames of kinds or versions that this decoder does not support.
     pub unknown: u64,
     /// Damaged places.
     pub damaged: u64,
@@ -67,7 +67,7 @@ pub struct FrameCounts {
     pub skipped_bytes: u64,
 }
 
-/// What precedes the next frame.
+/// The bytes before the next frame.
 #[derive(Clone, Copy, Debug)]
 struct Skipped {
     offset: u64,
@@ -99,7 +99,7 @@ pub struct FrameDecoder {
     expected: Option<u64>,
     skipped: Option<Skipped>,
     finished: bool,
-    /// Bytes whose checksum was computed in vain.
+    /// Bytes of failed checksums.
     mismatched_bytes: u64,
     counts: FrameCounts,
 }
@@ -310,7 +310,7 @@ impl FrameDecoder {
         self.counts.skipped_bytes += bytes as u64;
     }
 
-    /// What is missing before the frame with this number, or before the end.
+    /// The damage before the frame with this number, or before the end.
     fn take_skipped(&mut self, number: Option<u64>) -> Option<FrameDamage> {
         let frames = match (number, self.expected) {
             // A lower number begins a new channel.

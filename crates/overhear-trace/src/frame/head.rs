@@ -13,7 +13,7 @@ pub const FRAME_HEAD_BYTES: usize = 24;
 pub(super) const CHECKSUM_BYTES: usize = 4;
 /// Bytes of a frame without its body.
 pub const FRAME_OVERHEAD_BYTES: usize = FRAME_HEAD_BYTES + CHECKSUM_BYTES;
-/// Most bytes of a body: as many as a packet of a recording may have.
+/// Maximum bytes of a body: the limit of a packet of a recording.
 pub const MAX_FRAME_BODY_BYTES: usize = crate::packet::MAX_PACKET_BYTES;
 
 /// The properties of a frame, except its body.

@@ -21,7 +21,7 @@
 //!
 //! | kind | body |
 //! |---|---|
-//! | 1 header | byte order, offset of the wall clock, and what the channel has: begins it |
+//! | 1 header | byte order, offset of the wall clock, and kind of content: begins a channel |
 //! | 2 document | a name and bytes |
 //! | 3 stream | a [`StreamDescriptor`], the JSON of the catalogue of recordings |
 //! | 4 packet | consecutive elements of a stream, in the record form of recordings |
@@ -98,7 +98,7 @@ pub use packet::{
 };
 pub use writer::FrameWriter;
 
-/// Whether a file that begins with these bytes has frames.
+/// Whether a file that begins with these bytes is a channel of frames.
 #[must_use]
 pub fn begins_with_frame(bytes: &[u8]) -> bool {
     bytes.starts_with(&head::MAGIC)

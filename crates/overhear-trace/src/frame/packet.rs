@@ -12,8 +12,8 @@
 //! | 36 | reserved u32 | 0 |
 //! | 40 | records | `{u64 time, payload}`, or `{u64 time, u32 payload bytes, payload}` |
 //!
-//! A payload of the second form may be shorter than the schema says: the rest of it is zero. It may
-//! be longer, too; readers that know the schema alone ignore the excess.
+//! A payload of the second form may be shorter than the schema requires: the rest of it is zero. It
+//! may be longer, too; readers that have only the schema ignore the excess.
 
 use overhear_event::{StreamDescriptor, StreamId, Timestamp};
 
@@ -32,7 +32,7 @@ pub struct FrameRecord<'a> {
     /// When it was committed.
     pub time: Timestamp,
     /// The payload. In packets with records of their own sizes it may be shorter or longer than the
-    /// stream's schema says.
+    /// stream's schema requires.
     pub payload: &'a [u8],
 }
 
@@ -127,7 +127,7 @@ impl PacketBuilder {
         self.count
     }
 
-    /// Forgets all records.
+    /// Removes all records.
     pub fn clear(&mut self) {
         self.records.clear();
         self.count = 0;
@@ -150,7 +150,7 @@ impl PacketBuilder {
 }
 
 /// A packet. Holding one proves that its records are whole, that their times do not decrease, and
-/// that their number is right; it says nothing about payloads, nor whether the stream is known.
+/// that their number is right. It does not prove that payloads are valid or that the stream exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketFrame<'a> {
     /// The stream.
@@ -233,7 +233,7 @@ impl<'a> PacketFrame<'a> {
         self.records
     }
 
-    /// How the records are laid out, to read such a copy.
+    /// The layout of the records, to read such a copy.
     #[must_use]
     pub const fn form(&self) -> RecordForm {
         RecordForm {
@@ -242,7 +242,7 @@ impl<'a> PacketFrame<'a> {
     }
 }
 
-/// How the records of a packet are laid out.
+/// The layout of the records of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordForm {
     record_bytes: u32,
