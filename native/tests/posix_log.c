@@ -204,6 +204,31 @@ static void refusals(void)
     posix_trace_shutdown(stream);
 }
 
+/* The standard permits an empty name. */
+static void empty_name(void)
+{
+    const int file = new_log();
+    trace_event_id_t nameless = 0;
+    trace_id_t stream = 0, log = 0;
+    struct posix_trace_event_info event;
+    struct posix_trace_status_info status;
+    char name[TRACE_EVENT_NAME_MAX + 1] = "?";
+    size_t length;
+    int unavailable = 1, found = 0;
+    posix_trace_eventid_open("", &nameless);
+    posix_trace_create_withlog(0, NULL, file, &stream);
+    posix_trace_start(stream);
+    posix_trace_event(nameless, NULL, 0);
+    tap_check(posix_trace_shutdown(stream) == 0 && posix_trace_open(file, &log) == 0 &&
+                  posix_trace_get_status(log, &status) == 0 && status.posix_stream_flush_error == 0,
+              "an event type with an empty name is no error of the log");
+    while (posix_trace_getnext_event(log, &event, NULL, 0, &length, &unavailable) == 0 && !unavailable)
+        found += event.posix_event_id == nameless;
+    tap_check(found == 1 && posix_trace_eventid_get_name(log, nameless, name) == 0 && name[0] == '\0',
+              "and the log has it");
+    posix_trace_close(log);
+}
+
 int main(void)
 {
     posix_trace_eventid_open("posix_log_user", &user);
@@ -211,5 +236,6 @@ int main(void)
     by_the_policy();
     by_the_end();
     refusals();
+    empty_name();
     return tap_done();
 }
