@@ -274,9 +274,88 @@ static int close_all(void *argument)
     return !good || after.st_blocks != before.st_blocks || after.st_size != before.st_size;
 }
 
+/* The same with a log; then it forks, and the child has the descriptors, too. */
+static int close_all_and_fork(void *argument)
+{
+    enum { NUMBERS = 600 };
+    trace_id_t stream = 0;
+    struct stat before, after;
+    char text[16] = "";
+    int number, good, status = -1;
+    int log = memfd_create("posix_family_log", MFD_CLOEXEC);
+    pid_t child;
+    (void)argument;
+    if (posix_trace_create_withlog(0, NULL, log, &stream) != 0 || posix_trace_start(stream) != 0)
+        return 1;
+    for (number = 3; number < NUMBERS; number++)
+        close(number);
+    number = memfd_create("posix_family", MFD_CLOEXEC);
+    if (pwrite(number, "the program's", 13, 0) != 13)
+        return 1;
+    for (number = 4; number < NUMBERS; number++)
+        if (dup(3) != number)
+            return 0; /* The limit is lower. */
+    fstat(3, &before);
+    record(41);
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        for (good = 1, number = 3; number < NUMBERS; number++)
+            good &= fcntl(number, F_GETFD) >= 0;
+        _exit(!good);
+    }
+    waitpid(child, &status, 0);
+    good = status == 0;
+    if (!good)
+        printf("# the child lost descriptors\n");
+    good &= posix_trace_shutdown(stream) == EBADF;
+    for (number = 3; number < NUMBERS; number++)
+        good &= fcntl(number, F_GETFD) >= 0;
+    fstat(3, &after);
+    good &= pread(3, text, sizeof text - 1, 0) == 13 && strcmp(text, "the program's") == 0;
+    return !good || after.st_size != before.st_size;
+}
+
+/* A child of the controller does not keep the log's pipe open. */
+static void pipe_of_log(void)
+{
+    trace_id_t stream = 0;
+    trace_attr_t attributes;
+    char bytes[4096];
+    int pipes[2], ends[2], status = -1;
+    ssize_t count;
+    pid_t child;
+    posix_trace_attr_init(&attributes);
+    posix_trace_attr_setlogfullpolicy(&attributes, POSIX_TRACE_APPEND);
+    if (pipe(pipes) != 0 || pipe(ends) != 0 || fcntl(pipes[1], F_SETPIPE_SZ, 1 << 20) < 0 ||
+        posix_trace_create_withlog(0, &attributes, pipes[1], &stream) != 0)
+        return;
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        close(pipes[1]);
+        close(ends[1]);
+        _exit(read(ends[0], bytes, 1) != 0);
+    }
+    posix_trace_shutdown(stream);
+    close(pipes[1]);
+    fcntl(pipes[0], F_SETFL, O_NONBLOCK);
+    do
+        count = read(pipes[0], bytes, sizeof bytes);
+    while (count > 0);
+    tap_check(count == 0, "the pipe of a log ends with the log, although a child lives");
+    close(pipes[0]);
+    close(ends[0]);
+    close(ends[1]);
+    waitpid(child, &status, 0);
+}
+
 static void descriptors(void)
 {
     tap_check(in_child(close_all, NULL) > 0, "a process that closes all descriptors stays traced");
+    tap_check(in_child(close_all_and_fork, NULL) > 0,
+              "its child keeps the files that it has opened since, and no log is written into them");
+    pipe_of_log();
 }
 
 static volatile int is_done;

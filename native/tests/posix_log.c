@@ -6,6 +6,7 @@
 #define _GNU_SOURCE 1
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -206,6 +207,84 @@ static void refusals(void)
     posix_trace_shutdown(stream);
 }
 
+static trace_id_t ending;
+static volatile int is_ending;
+
+static void *shut_down(void *argument)
+{
+    is_ending = 1;
+    (void)posix_trace_shutdown(ending);
+    return argument;
+}
+
+/* A process returns from main while another thread shuts a stream down, whose log's pipe is full. */
+static void by_the_end_of_another_thread(void)
+{
+    enum { MANY = 4000 };
+    const int file = new_log();
+    trace_attr_t attributes;
+    trace_id_t log = 0;
+    struct contents found;
+    char bytes[4096];
+    ssize_t count;
+    int pipes[2], status = -1;
+    if (pipe(pipes) != 0)
+        return;
+    fflush(stdout);
+    if (fork() == 0) {
+        pthread_t thread;
+        close(pipes[0]);
+        posix_trace_attr_init(&attributes);
+        posix_trace_attr_setlogfullpolicy(&attributes, POSIX_TRACE_APPEND);
+        posix_trace_attr_setstreamfullpolicy(&attributes, POSIX_TRACE_UNTIL_FULL);
+        posix_trace_create_withlog(0, &attributes, pipes[1], &ending);
+        posix_trace_start(ending);
+        record(0, MANY);
+        pthread_create(&thread, NULL, shut_down, NULL);
+        while (!is_ending)
+            usleep(100);
+        usleep(50000);
+        exit(0);
+    }
+    close(pipes[1]);
+    usleep(200000);
+    while ((count = read(pipes[0], bytes, sizeof bytes)) > 0)
+        if (write(file, bytes, (size_t)count) != count)
+            break;
+    wait(&status);
+    tap_check(status == 0 && posix_trace_open(file, &log) == 0 && read_log(log, &found) == 0 &&
+                  found.users == MANY,
+              "an exit waits for the shutdown of another thread");
+    posix_trace_close(log);
+    close(pipes[0]);
+    close(file);
+}
+
+/* The standard permits an empty name. */
+static void empty_name(void)
+{
+    const int file = new_log();
+    trace_event_id_t nameless = 0;
+    trace_id_t stream = 0, log = 0;
+    struct posix_trace_event_info event;
+    struct posix_trace_status_info status;
+    char name[TRACE_EVENT_NAME_MAX + 1] = "?";
+    size_t length;
+    int unavailable = 1, found = 0;
+    posix_trace_eventid_open("", &nameless);
+    posix_trace_create_withlog(0, NULL, file, &stream);
+    posix_trace_start(stream);
+    posix_trace_event(nameless, NULL, 0);
+    tap_check(posix_trace_shutdown(stream) == 0 && posix_trace_open(file, &log) == 0 &&
+                  posix_trace_get_status(log, &status) == 0 && status.posix_stream_flush_error == 0,
+              "an event type with an empty name is no error of the log");
+    while (posix_trace_getnext_event(log, &event, NULL, 0, &length, &unavailable) == 0 && !unavailable)
+        found += event.posix_event_id == nameless;
+    tap_check(found == 1 && posix_trace_eventid_get_name(log, nameless, name) == 0 && name[0] == '\0',
+              "and the log has it");
+    posix_trace_close(log);
+}
+
 int main(void)
 {
     posix_trace_eventid_open("posix_log_user", &user);
@@ -213,5 +292,7 @@ int main(void)
     by_the_policy();
     by_the_end();
     refusals();
+    empty_name();
+    by_the_end_of_another_thread();
     return tap_done();
 }

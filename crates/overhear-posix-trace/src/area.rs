@@ -170,6 +170,15 @@ pub(crate) struct Area {
     own: AtomicU64,
 }
 
+impl Drop for Area {
+    fn drop(&mut self) {
+        // A program that closes all descriptors, as daemons do, may have a file of its own there.
+        if !self.is(self.file.as_fd()) {
+            std::mem::forget(Arc::clone(&self.file));
+        }
+    }
+}
+
 impl Area {
     /// Makes the area of this process. Programs of `exec` inherit its descriptor.
     ///

@@ -194,8 +194,12 @@ impl TraceElements {
             .expect("its names are identifiers, and it has at most as many bytes as permitted")
     }
 
-    /// Names an event type, before its first event.
+    /// Names an event type, before its first event. A sensor's id is never empty, so that a type
+    /// with an empty name goes by its number.
     pub fn define(&mut self, event: EventId, name: &[u8]) {
+        if name.is_empty() {
+            return;
+        }
         let name = String::from_utf8_lossy(name).into_owned();
         if event.is_kernel() {
             self.kernel[event.index()] = kernel_schema(&name);

@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use overhear_stream::sync::{AtomicU64, Ordering};
 
+use crate::local::oh_posix_trace_thread_id_;
 use crate::per_process::PerProcess;
 use crate::prerecorded::Prerecorded;
 use crate::{ActiveStream, TraceError};
@@ -35,7 +37,37 @@ impl OpenLog {
     }
 }
 
-type Streams = BTreeMap<u64, Entry>;
+#[derive(Default)]
+struct Streams {
+    entries: BTreeMap<u64, Entry>,
+    /// The threads that shut streams down, which have no identifier any more.
+    ending: Vec<u32>,
+}
+
+/// A stream that the holder shuts down. The program does not exit before the value is dropped.
+pub(crate) struct Ending(Arc<ActiveStream>);
+
+impl std::ops::Deref for Ending {
+    type Target = ActiveStream;
+
+    fn deref(&self) -> &ActiveStream {
+        &self.0
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut streams = streams();
+        let thread = oh_posix_trace_thread_id_();
+        let place = streams.ending.iter().position(|ending| *ending == thread);
+        if let Some(place) = place {
+            streams.ending.swap_remove(place);
+        }
+    }
+}
+
+/// How often the exit looks whether other threads have shut their streams down.
+const PAUSE: Duration = Duration::from_millis(1);
 
 static STREAMS: PerProcess<Mutex<Streams>> = PerProcess::new();
 /// The last identifier that was assigned; the child of a fork continues from it.
@@ -49,7 +81,7 @@ fn streams() -> MutexGuard<'static, Streams> {
 /// Assigns an identifier to a stream.
 pub(crate) fn add(entry: Entry) -> u64 {
     let trid = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-    streams().insert(trid, entry);
+    streams().entries.insert(trid, entry);
     trid
 }
 
@@ -59,7 +91,8 @@ pub(crate) fn add(entry: Entry) -> u64 {
 /// [`TraceError`] `EINVAL` if there is none.
 pub(crate) fn get(trid: u64) -> Result<Entry, TraceError> {
     let _ = crate::process::own();
-    streams().get(&trid).cloned().ok_or_else(|| unknown(trid))
+    let entry = streams().entries.get(&trid).cloned();
+    entry.ok_or_else(|| unknown(trid))
 }
 
 /// The active stream of an identifier.
@@ -95,6 +128,7 @@ pub(crate) fn prerecorded(trid: u64) -> Result<OpenLog, TraceError> {
 pub(crate) fn close_prerecorded(trid: u64) -> Result<(), TraceError> {
     prerecorded(trid)?;
     streams()
+        .entries
         .remove(&trid)
         .map(drop)
         .ok_or_else(|| unknown(trid))
@@ -104,10 +138,14 @@ pub(crate) fn close_prerecorded(trid: u64) -> Result<(), TraceError> {
 ///
 /// # Errors
 /// As [`active`].
-pub(crate) fn remove_active(trid: u64) -> Result<Arc<ActiveStream>, TraceError> {
+pub(crate) fn remove_active(trid: u64) -> Result<Ending, TraceError> {
     active(trid)?;
-    match streams().remove(&trid) {
-        Some(Entry::Active(stream)) => Ok(stream),
+    let mut streams = streams();
+    match streams.entries.remove(&trid) {
+        Some(Entry::Active(stream)) => {
+            streams.ending.push(oh_posix_trace_thread_id_());
+            Ok(Ending(stream))
+        }
         // Another thread was faster.
         _ => Err(unknown(trid)),
     }
@@ -124,15 +162,21 @@ pub(crate) fn forget() {
     STREAMS.forget();
 }
 
-/// Shuts all active streams down, when the program exits.
+/// Shuts all active streams down, when the program exits, and waits for other threads that do so.
 pub(crate) fn shut_down_all() {
     let Some(all) = STREAMS.get() else {
         return;
     };
-    let streams = std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner));
-    for entry in streams.into_values() {
+    let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
+    let entries = std::mem::take(&mut lock().entries);
+    for entry in entries.into_values() {
         if let Entry::Active(stream) = entry {
             let _ = stream.shut_down();
         }
+    }
+    // Not for this one, which exits in a handler that has interrupted a shutdown.
+    let thread = oh_posix_trace_thread_id_();
+    while lock().ending.iter().any(|ending| *ending != thread) {
+        std::thread::sleep(PAUSE);
     }
 }

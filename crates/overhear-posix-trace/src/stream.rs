@@ -159,8 +159,8 @@ impl ActiveStream {
         Ok(Self { stream })
     }
 
-    /// Creates a stream with a log, which begins at the position of the descriptor. Events are read
-    /// from the log alone.
+    /// Creates a stream with a log, which replaces the content of a file; with `O_APPEND` it begins
+    /// at the file's end. Events are read from the log alone.
     ///
     /// # Errors
     /// As [`ActiveStream::create`]; `EBADF` if the descriptor is not open for writing, `EINVAL` if

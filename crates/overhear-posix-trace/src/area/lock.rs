@@ -69,11 +69,11 @@ impl Area {
 
 impl AreaLock<'_> {
     /// Shows that the controller of a slot lives, until [`AreaLock::end_controller`] or the end of
-    /// the process.
-    pub(crate) fn begin_controller(&self, index: usize) {
-        if let Some(file) = &*self.private {
-            let _ = lock_byte(file, controller_byte(index), libc::F_WRLCK as i16);
-        }
+    /// the process. False if this process cannot open the file: it has no `/proc`, or has given up
+    /// the rights of the user who made the area.
+    pub(crate) fn begin_controller(&self, index: usize) -> bool {
+        let file = self.private.as_ref();
+        file.is_some_and(|file| lock_byte(file, controller_byte(index), libc::F_WRLCK as i16))
     }
 
     /// Ends what [`AreaLock::begin_controller`] began.

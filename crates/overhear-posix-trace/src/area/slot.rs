@@ -23,6 +23,8 @@ const CREATION: usize = 5;
 const REALTIME_OFFSET: usize = 6;
 const HAS_LOG: usize = 7;
 const FILTER: usize = 8;
+/// 1: the controller has no lock that shows that it lives.
+const HAS_NO_LOCK: usize = 13;
 const NAME: usize = 16;
 // Words that each write loads and few writes change: a cache line of their own.
 const STOPPED: usize = 32;
@@ -41,6 +43,7 @@ const ENDED_NS: usize = 44;
 const KEEP_RING: Nanos = Nanos::from_ms(2_000);
 
 const _: () = assert!(NAME + NAME_MAX / 8 <= STOPPED);
+const _: () = assert!(FILTER + size_of::<EventTypeSet>() / 8 <= HAS_NO_LOCK);
 
 /// Generations are numbers of 24 bits.
 pub(super) const GENERATION_MASK: u32 = (1 << 24) - 1;
@@ -447,7 +450,13 @@ impl Area {
         let own = self.own.load(Ordering::Relaxed);
         self.free_kept_rings(lock);
         for index in (0..SLOTS).filter(|index| own >> index & 1 == 0) {
-            if self.slot(index).state() != SlotState::Free && !lock.has_controller(index) {
+            let slot = self.slot(index);
+            if slot.state() == SlotState::Free || lock.has_controller(index) {
+                continue;
+            }
+            // Relaxed: changed under the lock.
+            let has_no_lock = slot.words[HAS_NO_LOCK].load(Ordering::Relaxed) == 1;
+            if !(has_no_lock && exists(slot.owner().controller)) {
                 self.end_stream(index, lock);
             }
         }
@@ -464,7 +473,9 @@ impl Area {
     pub(crate) fn set_own(&self, index: usize, is_own: bool, lock: &AreaLock<'_>) {
         if is_own {
             self.own.fetch_or(1 << index, Ordering::Relaxed);
-            lock.begin_controller(index);
+            let has_lock = lock.begin_controller(index);
+            let word = &self.slot(index).words[HAS_NO_LOCK];
+            word.store((!has_lock).into(), Ordering::Relaxed);
         } else {
             self.own.fetch_and(!(1 << index), Ordering::Relaxed);
             lock.end_controller(index);
@@ -485,6 +496,15 @@ impl Area {
     pub(crate) fn close_gate(&self, index: usize) {
         self.open_gate(index, EventTypeSet::ALL);
     }
+}
+
+/// Whether a process of this number exists. It may be another one, or not be visible from here.
+fn exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    // Of another user's process it returns EPERM.
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
 #[cfg(test)]

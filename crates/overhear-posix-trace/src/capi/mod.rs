@@ -3,7 +3,8 @@
 //!
 //! An exported function converts its arguments and runs its body in [`call`]: an error or a panic
 //! becomes a positive error number, with a message for `oh_posix_trace_last_error`. Nothing unwinds
-//! into C, and errno stays as it was.
+//! into C, and errno stays as it was. No function is a cancellation point: the C library ends a
+//! canceled thread by unwinding it, which must not happen to frames of Rust.
 
 mod attributes;
 mod control;
@@ -24,8 +25,34 @@ thread_local! {
     static LAST_ERROR: LastError = LastError::default();
 }
 
+unsafe extern "C" {
+    safe fn pthread_setcancelstate(state: c_int, before: &mut c_int) -> c_int;
+}
+
+/// The calling thread is not canceled as long as the value lives.
+struct NotCanceled {
+    before: c_int,
+}
+
+impl NotCanceled {
+    fn begin() -> Self {
+        /// Of `<pthread.h>`; 0 is to enable.
+        const PTHREAD_CANCEL_DISABLE: c_int = 1;
+        let mut before = 0;
+        let _ = pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before);
+        Self { before }
+    }
+}
+
+impl Drop for NotCanceled {
+    fn drop(&mut self) {
+        let _ = pthread_setcancelstate(self.before, &mut 0);
+    }
+}
+
 /// Runs the body of an exported function: 0, or the error's number.
 pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Result<(), TraceError>) -> c_int {
+    let _not_canceled = NotCanceled::begin();
     // SAFETY: the address of the calling thread's errno is valid as long as the thread.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above; a plain int of this thread.

@@ -220,9 +220,7 @@ pub(super) fn event_type(event: EventId, name: &[u8]) -> Vec<u8> {
 pub(super) fn parse_event_type(bytes_untrusted: &[u8]) -> Option<(EventId, &[u8])> {
     let (number, name) = bytes_untrusted.split_first_chunk()?;
     let event = EventId::from_raw(u32::from_le_bytes(*number))?;
-    (1..=EVENT_NAME_MAX)
-        .contains(&name.len())
-        .then_some((event, name))
+    (name.len() <= EVENT_NAME_MAX).then_some((event, name))
 }
 
 /// The stream of a log. The records have the data of the events, so they can be shorter or longer

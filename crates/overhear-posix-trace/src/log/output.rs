@@ -9,6 +9,7 @@ use rustix::fs::{fcntl_getfl, fstat, ftruncate, seek, FileType, OFlags, SeekFrom
 use rustix::io::Errno;
 
 use super::LogError;
+use crate::private_file::PrivateFile;
 use crate::LogFullPolicy;
 
 /// The kind of a descriptor.
@@ -58,7 +59,8 @@ pub(super) fn check(fd: BorrowedFd<'_>, policy: LogFullPolicy) -> Result<Kind, L
 /// The descriptor, and bytes that are still to be written to it.
 #[derive(Debug)]
 pub(super) struct Output {
-    fd: OwnedFd,
+    /// A child of the controller closes its copy, so that the reader of a pipe finds its end.
+    fd: PrivateFile,
     kind: Kind,
     /// Position of the log in the file, if it is a file.
     base: u64,
@@ -77,7 +79,7 @@ impl Output {
         };
         Ok(Self {
             base: base.map_err(|error| LogError::system("find the end of", &error.into()))?,
-            fd,
+            fd: PrivateFile::new(fd),
             kind,
             position: 0,
             written: 0,
@@ -107,6 +109,7 @@ impl Output {
     /// Cuts a file to the log's begin, and continues there; false if the descriptor is no file.
     pub(super) fn truncate(&mut self) -> Result<bool, LogError> {
         if self.kind.is_regular {
+            self.check_open()?;
             ftruncate(&self.fd, self.base)
                 .map_err(|error| LogError::system("clear", &error.into()))?;
             (self.position, self.written) = (0, 0);
@@ -117,6 +120,9 @@ impl Output {
     /// Writes the buffer and empties it. After an error, the next call continues at the first byte
     /// that was not written.
     pub(super) fn drain(&mut self, buffer: &mut Vec<u8>) -> Result<(), LogError> {
+        if !buffer.is_empty() {
+            self.check_open()?;
+        }
         let mut blocked = None;
         while self.written < buffer.len() {
             let rest = &buffer[self.written..];
@@ -145,6 +151,7 @@ impl Output {
 
     /// Overwrites a part of a file; the position stays.
     pub(super) fn overwrite(&self, position: u64, mut bytes: &[u8]) -> Result<(), LogError> {
+        self.check_open()?;
         let mut at = self.base.saturating_add(position);
         let mut blocked = None;
         while !bytes.is_empty() {
@@ -163,9 +170,21 @@ impl Output {
 
     /// Moves the position of the descriptor to the log's end, for a program that continues there.
     pub(super) fn leave_at_end(&self, end: u64) {
-        if self.is_rewritable() {
+        if self.is_rewritable() && self.fd.is_open() {
             // The log is complete without it.
             let _ = seek(&self.fd, SeekFrom::Start(self.base.saturating_add(end)));
+        }
+    }
+
+    /// Whether the descriptor still is the log's. A program that closes all descriptors may have a
+    /// file of its own there, which must not be written to.
+    fn check_open(&self) -> Result<(), LogError> {
+        match self.fd.is_open() {
+            true => Ok(()),
+            false => Err(LogError::new(
+                libc::EBADF,
+                "the program has closed the file descriptor of its log",
+            )),
         }
     }
 

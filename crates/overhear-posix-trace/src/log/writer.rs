@@ -215,11 +215,11 @@ impl LogWriter {
     /// Names an event type, before its first event.
     ///
     /// # Errors
-    /// `EINVAL` if the name is empty or has more than 64 bytes; errors of the descriptor.
+    /// `EINVAL` if the name has more than 64 bytes; errors of the descriptor.
     pub fn define(&mut self, event: EventId, name: &[u8]) -> Result<(), LogError> {
-        if !(1..=EVENT_NAME_MAX).contains(&name.len()) {
+        if name.len() > EVENT_NAME_MAX {
             let message = format!(
-                "the name of an event type has {} bytes; it must have 1 to {EVENT_NAME_MAX}",
+                "the name of an event type has {} bytes; it may have {EVENT_NAME_MAX}",
                 name.len()
             );
             return Err(LogError::new(libc::EINVAL, message));
