@@ -30,7 +30,7 @@
 #include <overhear/kernel.h>
 #include <overhear/metrics_trace.h>
 
-enum { MOST_METRICS = 16 };
+enum { MAX_METRICS = 16 };
 
 static void check(int error, const char *what)
 {
@@ -101,7 +101,7 @@ static int print_tasks(trace_id_t stream)
 
 	/* Types of the kernel have the same numbers in all streams. */
 	char name[TRACE_EVENT_NAME_MAX + 1] = "";
-	for (lives = OH_TRACE_KERNEL_FIRST; lives < OH_TRACE_KERNEL_LAST; lives++)
+	for (lives = OH_TRACE_KERNEL_FIRST; lives <= OH_TRACE_KERNEL_LAST; lives++)
 		if (posix_trace_eventid_get_name(stream, lives, name) == 0 && strcmp(name, "task_life") == 0)
 			break;
 	for (;;) {
@@ -137,8 +137,8 @@ static void print(trace_id_t stream, const char *name, const oh_trace_metric *me
 
 int main(int argc, char **argv)
 {
-	const char *names[MOST_METRICS];
-	oh_trace_metric *metrics[MOST_METRICS];
+	const char *names[MAX_METRICS];
+	oh_trace_metric *metrics[MAX_METRICS];
 	size_t count = 0;
 	trace_id_t stream;
 
@@ -146,7 +146,11 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: measure LOG METRIC,METRIC... COST_NS PROGRAM ARGUMENT...\n");
 		return 64;
 	}
-	for (char *name = strtok(argv[2], ","); name && count < MOST_METRICS; name = strtok(NULL, ",")) {
+	for (char *name = strtok(argv[2], ","); name; name = strtok(NULL, ",")) {
+		if (count == MAX_METRICS) {
+			fprintf(stderr, "measure takes at most %d metrics\n", MAX_METRICS);
+			return 64;
+		}
 		names[count] = name;
 		check(oh_trace_metric_system(&metrics[count++], name), "oh_trace_metric_system");
 	}

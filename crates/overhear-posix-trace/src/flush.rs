@@ -257,7 +257,9 @@ impl Shared {
             if reader.is_behind(until) && !stream.slot().is_stopped() {
                 return;
             }
-            match reader.step(stream.slot()) {
+            let step = reader.step(stream.slot());
+            stream.report_kernel_failure(&mut reader);
+            match step {
                 Step::Event => {
                     let loss = reader.take_loss();
                     if let Some(event) = reader.current() {

@@ -395,6 +395,16 @@ impl Stream {
         }
     }
 
+    /// Records that the kernel monitor failed while it was read: its stream is damaged, or the
+    /// monitor is gone.
+    pub(crate) fn report_kernel_failure(&self, reader: &mut Reader) {
+        let failure = reader.kernel().and_then(KernelRecorder::take_complaint);
+        if let Some(message) = failure {
+            let error = TraceError::new(libc::EIO, message);
+            self.report_kernel(Some(Err(error)), self.slot().filter());
+        }
+    }
+
     /// Applies a change of the filter to the events of the kernel.
     fn filter_kernel(&self, old: EventTypeSet, new: EventTypeSet) {
         let mut reader = lock(&self.reader);
@@ -426,7 +436,9 @@ impl Stream {
     /// Records the beginning, an error or the end of a flush, if the ring has a free slot.
     pub(crate) fn record_flush(&self, event: EventId, data: &[u8]) {
         let filter = self.slot().filter();
-        let _ = self.record_system(event, data, filter);
+        if !self.record_system(event, data, filter) {
+            self.slot().count_lost();
+        }
     }
 
     /// Requests a flush of the stream to its log. The status shows its end.
@@ -652,7 +664,9 @@ impl Stream {
             return Err(ended());
         }
         let mut reader = lock(&self.reader);
-        Ok(match reader.step(self.slot()) {
+        let step = reader.step(self.slot());
+        self.report_kernel_failure(&mut reader);
+        Ok(match step {
             Step::Event => Found::Event(reader),
             Step::Empty => Found::Empty,
             Step::Late => Found::Late,

@@ -18,27 +18,29 @@ impl Ticket {
     /// Takes a free one.
     ///
     /// # Errors
-    /// [`TraceError`] `EAGAIN` if there is none.
+    /// [`TraceError`] `EAGAIN` if there is none, or the process has no free descriptor for it.
     pub(crate) fn take() -> Result<Self, TraceError> {
-        let none = |_| {
+        let refused = |errno: rustix::io::Errno| {
             TraceError::new(
                 libc::EAGAIN,
-                format!(
-                    "the system has {SLOTS} active trace streams already (TRACE_SYS_MAX); shut one \
-                     down"
-                ),
+                format!("the socket of a trace stream cannot be made ({errno}); close descriptors"),
             )
         };
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)
-            .map_err(none)?;
+            .map_err(refused)?;
         for number in 0..SLOTS {
             let name = format!("overhear-posix-trace/{number}");
-            let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(none)?;
+            let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(refused)?;
             if rustix::net::bind(&socket, &name).is_ok() {
                 return Ok(Self(PrivateFile::new(socket)));
             }
         }
-        Err(none(rustix::io::Errno::AGAIN))
+        Err(TraceError::new(
+            libc::EAGAIN,
+            format!(
+                "the system has {SLOTS} active trace streams already (TRACE_SYS_MAX); shut one down"
+            ),
+        ))
     }
 }
