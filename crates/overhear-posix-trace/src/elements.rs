@@ -137,6 +137,8 @@ pub struct TraceElements {
     losses: Vec<Loss>,
     payload: Vec<u8>,
     unconverted: u64,
+    /// Those of them that are not reported as a loss yet.
+    unreported: Option<Loss>,
 }
 
 impl TraceElements {
@@ -157,6 +159,7 @@ impl TraceElements {
             losses: Vec::new(),
             payload: Vec::new(),
             unconverted: 0,
+            unreported: None,
         }
     }
 
@@ -228,6 +231,19 @@ impl TraceElements {
         let index = origin.and_then(|origin| self.stream(event.event, origin, sink));
         let Some(index) = index else {
             self.unconverted += 1;
+            let (from, to) = (event.time, event.time);
+            let cause = match origin {
+                Some(_) => GapCause::Full,
+                None => GapCause::Corrupt,
+            };
+            let loss = self.unreported.get_or_insert(Loss {
+                from,
+                to,
+                missed: 0,
+                cause,
+            });
+            loss.to = loss.to.max(to);
+            loss.missed += 1;
             return;
         };
         let stream = &mut self.streams[index];
@@ -275,6 +291,14 @@ impl TraceElements {
                 before.missed = before.missed.saturating_add(loss.missed);
             }
             None => self.losses.push(loss),
+        }
+    }
+
+    /// Reports the events since the last call that became no elements, as one loss. To be called
+    /// from time to time: each loss is a gap in every stream.
+    pub fn report_unconverted(&mut self, sink: &mut dyn ElementSink) {
+        if let Some(loss) = self.unreported.take() {
+            self.lost(loss.from, loss.to, loss.missed, loss.cause, sink);
         }
     }
 
@@ -534,6 +558,23 @@ mod tests {
                 "3/6 8 0 0 0  -",
             ]
         );
+    }
+
+    #[test]
+    fn events_of_too_many_processes_are_a_loss() {
+        let (mut elements, mut items) = (converter(), Items::default());
+        let most = super::MAX_STREAMS as u32;
+        for pid in 1..=most + 3 {
+            elements.event(&event(EventId::UNNAMED, pid, b""), &mut items);
+        }
+        assert_eq!(elements.unconverted(), 3);
+        items.0.clear();
+        elements.report_unconverted(&mut items);
+        assert_eq!(items.0.len(), most as usize);
+        assert_eq!(items.0[0], "1 gap 1+3");
+        items.0.clear();
+        elements.report_unconverted(&mut items);
+        assert!(items.0.is_empty());
     }
 
     #[test]

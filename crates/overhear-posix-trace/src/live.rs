@@ -331,6 +331,19 @@ impl LiveStream {
 
     /// Delivers what has been recorded; whether the stream has ended.
     fn poll(&mut self, matcher: Option<&Matcher>, inbox: &mut dyn Inbox) -> bool {
+        let has_ended = self.deliver(matcher, inbox);
+        let mut sink = SelectedSink {
+            inbox,
+            matcher,
+            instance: &self.instance,
+            capacity: self.capacity,
+            hidden: &mut self.hidden,
+        };
+        self.elements.report_unconverted(&mut sink);
+        has_ended
+    }
+
+    fn deliver(&mut self, matcher: Option<&Matcher>, inbox: &mut dyn Inbox) -> bool {
         let Self {
             reader,
             elements,
