@@ -29,15 +29,13 @@ use overhear_event::{
     ElementView, Gap, Inbox, Source, SourceError, StreamDescriptor, StreamId, StreamIdRange,
 };
 
-use crate::elements::{ElementSink, TraceElements};
+use crate::elements::{ElementSink, StreamNumbers, TraceElements};
 use crate::observer::{AreaObserver, ObserveFrom, ObservedItem, ObservedStream, StreamObserver};
 use crate::{EventId, LogHeader};
 
 /// Numbers for the streams of this source: other sources of a monitor number theirs from the
 /// beginning of the local range on.
 const STREAM_IDS: u32 = 1 << 31;
-/// Numbers for the event types and processes of one trace stream.
-const IDS_OF_STREAM: u32 = 1 << 14;
 /// Events of a trace stream in one poll, at most: what a monitor's queue always has room for.
 const MAX_EVENTS_PER_POLL: u32 = 32 << 10;
 /// Time between two looks whether the processes of an area are alive that did not announce it.
@@ -93,7 +91,7 @@ pub struct LiveStreams {
     selection: Option<StreamSelection>,
     /// Whether streams that appear now are read.
     takes_new: bool,
-    free: StreamIdRange,
+    numbers: StreamNumbers,
     opened: u64,
     complaints: Vec<SourceError>,
 }
@@ -158,14 +156,14 @@ impl LiveStreams {
     }
 
     fn of(feed: AreaFeed) -> Self {
-        let free = StreamIdRange::LOCAL.starting_at(StreamId::from_raw(STREAM_IDS));
+        let range = StreamIdRange::LOCAL.starting_at(StreamId::from_raw(STREAM_IDS));
         Self {
             feed,
             areas: BTreeMap::new(),
             matcher: None,
             selection: None,
             takes_new: false,
-            free,
+            numbers: StreamNumbers::of(range),
             opened: 0,
             complaints: Vec::new(),
         }
@@ -244,7 +242,7 @@ impl LiveStreams {
         let Self {
             areas,
             selection,
-            free,
+            numbers,
             opened,
             complaints,
             ..
@@ -264,19 +262,13 @@ impl LiveStreams {
                     continue;
                 }
                 *opened += 1;
-                match (
-                    area.observer.observe(&stream, from),
-                    free.take(IDS_OF_STREAM),
-                ) {
-                    (Ok(reader), Some(ids)) => {
-                        let live = LiveStream::new(&stream, reader, &area.record, ids);
+                match area.observer.observe(&stream, from) {
+                    Ok(reader) => {
+                        let numbers = numbers.clone();
+                        let live = LiveStream::new(&stream, reader, &area.record, numbers);
                         area.streams.push(live);
                     }
-                    (Ok(_), None) => {
-                        let message = "no numbers are left for further trace streams";
-                        complaints.push(SourceError(message.to_string()));
-                    }
-                    (Err(error), _) => {
+                    Err(error) => {
                         let name = String::from_utf8_lossy(&stream.name);
                         let pid = stream.target;
                         let message =
@@ -306,7 +298,7 @@ impl LiveStream {
         stream: &ObservedStream,
         reader: StreamObserver,
         record: &AreaRecord,
-        ids: StreamIdRange,
+        numbers: StreamNumbers,
     ) -> Self {
         let target = record.members.iter().find(|it| it.pid == stream.target);
         let comm = target.or(record.members.first());
@@ -320,7 +312,7 @@ impl LiveStream {
         let instance = String::from_utf8_lossy(&stream.name);
         Self {
             reader,
-            elements: TraceElements::new(&header).with_stream_ids(ids),
+            elements: TraceElements::new(&header).with_numbers(numbers),
             named: vec![false; EventId::COUNT],
             instance: instance.chars().map(printable).collect(),
             capacity: stream.capacity as u64,
