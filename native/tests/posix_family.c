@@ -322,12 +322,12 @@ static void pipe_of_log(void)
     trace_id_t stream = 0;
     trace_attr_t attributes;
     char bytes[4096];
-    int pipes[2], ends[2], status = -1;
+    int pipes[2], ends[2], begins[2], status = -1;
     ssize_t count;
     pid_t child;
     posix_trace_attr_init(&attributes);
     posix_trace_attr_setlogfullpolicy(&attributes, POSIX_TRACE_APPEND);
-    if (pipe(pipes) != 0 || pipe(ends) != 0 || fcntl(pipes[1], F_SETPIPE_SZ, 1 << 20) < 0 ||
+    if (pipe(pipes) != 0 || pipe(ends) != 0 || pipe(begins) != 0 || fcntl(pipes[1], F_SETPIPE_SZ, 1 << 20) < 0 ||
         posix_trace_create_withlog(0, &attributes, pipes[1], &stream) != 0)
         return;
     fflush(stdout);
@@ -335,8 +335,11 @@ static void pipe_of_log(void)
     if (child == 0) {
         close(pipes[1]);
         close(ends[1]);
-        _exit(read(ends[0], bytes, 1) != 0);
+        _exit(write(begins[1], "b", 1) != 1 || read(ends[0], bytes, 1) != 0);
     }
+    /* fork returns in the parent before the child has closed its copy. */
+    if (read(begins[0], bytes, 1) != 1)
+        return;
     posix_trace_shutdown(stream);
     close(pipes[1]);
     fcntl(pipes[0], F_SETFL, O_NONBLOCK);
@@ -347,6 +350,8 @@ static void pipe_of_log(void)
     close(pipes[0]);
     close(ends[0]);
     close(ends[1]);
+    close(begins[0]);
+    close(begins[1]);
     waitpid(child, &status, 0);
 }
 

@@ -16,7 +16,7 @@
 //! The converter reads no clock and keeps no events: the times in the items are those of events.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use overhear_event::{
     Analysis, ElementView, EventName, FieldKind, Gap, GapCause, Inbox, Origin, StreamDescriptor,
@@ -89,6 +89,23 @@ impl ElementSink for AnalysisSink<'_> {
     }
 }
 
+/// Numbers for streams, which several converters may share: each takes as many as it needs.
+#[derive(Clone, Debug)]
+pub struct StreamNumbers(Arc<Mutex<StreamIdRange>>);
+
+impl StreamNumbers {
+    /// The numbers of a range.
+    #[must_use]
+    pub fn of(range: StreamIdRange) -> Self {
+        Self(Arc::new(Mutex::new(range)))
+    }
+
+    fn take(&self) -> Option<StreamId> {
+        let mut range = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(range.take(1)?.first())
+    }
+}
+
 /// The writer of the elements of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum WriterOf {
@@ -130,13 +147,15 @@ pub struct TraceElements {
     recent: Vec<Option<(WriterOf, usize)>>,
     user: Arc<TypeSchema>,
     system: Arc<TypeSchema>,
-    ids: StreamIdRange,
+    numbers: StreamNumbers,
     streams: Vec<Stream>,
     index: HashMap<(EventId, WriterOf), usize>,
     /// The losses so far, one of each cause.
     losses: Vec<Loss>,
     payload: Vec<u8>,
     unconverted: u64,
+    /// Those of them that are not reported as a loss yet.
+    unreported: Option<Loss>,
 }
 
 impl TraceElements {
@@ -151,19 +170,20 @@ impl TraceElements {
             recent: vec![None; EventId::COUNT],
             user: Arc::new(Self::schema(header.attributes.max_data_size)),
             system: Arc::new(Self::schema(SYSTEM_DATA_BYTES)),
-            ids: StreamIdRange::SESSION,
+            numbers: StreamNumbers::of(StreamIdRange::SESSION),
             streams: Vec::new(),
             index: HashMap::new(),
             losses: Vec::new(),
             payload: Vec::new(),
             unconverted: 0,
+            unreported: None,
         }
     }
 
-    /// Takes the numbers of streams from this range; without it, they begin with 1.
+    /// Takes the numbers of streams from these; without them, they begin with 1.
     #[must_use]
-    pub const fn with_stream_ids(mut self, ids: StreamIdRange) -> Self {
-        self.ids = ids;
+    pub fn with_numbers(mut self, numbers: StreamNumbers) -> Self {
+        self.numbers = numbers;
         self
     }
 
@@ -228,6 +248,19 @@ impl TraceElements {
         let index = origin.and_then(|origin| self.stream(event.event, origin, sink));
         let Some(index) = index else {
             self.unconverted += 1;
+            let (from, to) = (event.time, event.time);
+            let cause = match origin {
+                Some(_) => GapCause::Full,
+                None => GapCause::Corrupt,
+            };
+            let loss = self.unreported.get_or_insert(Loss {
+                from,
+                to,
+                missed: 0,
+                cause,
+            });
+            loss.to = loss.to.max(to);
+            loss.missed += 1;
             return;
         };
         let stream = &mut self.streams[index];
@@ -278,6 +311,14 @@ impl TraceElements {
         }
     }
 
+    /// Reports the events since the last call that became no elements, as one loss. To be called
+    /// from time to time: each loss is a gap in every stream.
+    pub fn report_unconverted(&mut self, sink: &mut dyn ElementSink) {
+        if let Some(loss) = self.unreported.take() {
+            self.lost(loss.from, loss.to, loss.missed, loss.cause, sink);
+        }
+    }
+
     /// Ends all streams.
     pub fn close(&mut self, sink: &mut dyn ElementSink) {
         for stream in self.streams.drain(..) {
@@ -309,7 +350,7 @@ impl TraceElements {
         if self.streams.len() >= MAX_STREAMS {
             return None;
         }
-        let id = self.ids.take(1)?.first();
+        let id = self.numbers.take()?;
         let descriptor = Arc::new(self.descriptor(id, event, origin));
         let mut stream = Stream {
             descriptor,
@@ -402,10 +443,11 @@ mod tests {
 
     use overhear_event::kernel::Wake;
     use overhear_event::{
-        ElementView, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp, Value,
+        ElementView, Gap, GapCause, Origin, StreamDescriptor, StreamId, StreamIdRange, Timestamp,
+        Value,
     };
 
-    use super::{ElementSink, TraceElements};
+    use super::{ElementSink, StreamNumbers, TraceElements};
     use crate::{EventId, LogHeader, TraceEvent, Truncation};
 
     /// Items as texts.
@@ -534,6 +576,36 @@ mod tests {
                 "3/6 8 0 0 0  -",
             ]
         );
+    }
+
+    #[test]
+    fn converters_share_numbers_and_take_what_they_need() {
+        let range = StreamIdRange::SESSION.starting_at(StreamId::from_raw(7));
+        let numbers = StreamNumbers::of(range);
+        let mut items = Items::default();
+        for pid in [1, 2] {
+            let mut elements = converter().with_numbers(numbers.clone());
+            elements.event(&event(EventId::UNNAMED, pid, b""), &mut items);
+        }
+        let opened: Vec<&str> = items.0.iter().step_by(2).map(|it| &it[..6]).collect();
+        assert_eq!(opened, ["open 7", "open 8"]);
+    }
+
+    #[test]
+    fn events_of_too_many_processes_are_a_loss() {
+        let (mut elements, mut items) = (converter(), Items::default());
+        let most = super::MAX_STREAMS as u32;
+        for pid in 1..=most + 3 {
+            elements.event(&event(EventId::UNNAMED, pid, b""), &mut items);
+        }
+        assert_eq!(elements.unconverted(), 3);
+        items.0.clear();
+        elements.report_unconverted(&mut items);
+        assert_eq!(items.0.len(), most as usize);
+        assert_eq!(items.0[0], "1 gap 1+3");
+        items.0.clear();
+        elements.report_unconverted(&mut items);
+        assert!(items.0.is_empty());
     }
 
     #[test]

@@ -73,7 +73,7 @@ mod ticket;
 pub use attributes::{
     Attributes, Inheritance, LogFullPolicy, StreamFullPolicy, GENERATION_VERSION, NAME_MAX,
 };
-pub use elements::{AnalysisSink, ElementSink, InboxSink, TraceElements};
+pub use elements::{AnalysisSink, ElementSink, InboxSink, StreamNumbers, TraceElements};
 pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};

@@ -30,15 +30,13 @@ use overhear_event::{
     ElementView, Gap, Inbox, Source, SourceError, StreamDescriptor, StreamId, StreamIdRange,
 };
 
-use crate::elements::{ElementSink, TraceElements};
+use crate::elements::{ElementSink, StreamNumbers, TraceElements};
 use crate::observer::{AreaObserver, ObserveFrom, ObservedItem, ObservedStream, StreamObserver};
 use crate::{EventId, LogHeader};
 
 /// First stream id of this source. Other sources of a monitor number their streams from the
 /// beginning of the local range on.
 const FIRST_STREAM_ID: u32 = 1 << 31;
-/// Number of stream ids for the event types and processes of one trace stream.
-const IDS_PER_STREAM: u32 = 1 << 14;
 /// Maximum number of events of a trace stream in one poll: a monitor's queue has room for them.
 const MAX_EVENTS_PER_POLL: u32 = 32 << 10;
 /// Time between two checks whether processes of an area are alive that did not announce it.
@@ -94,7 +92,7 @@ pub struct LiveStreams {
     selection: Option<StreamSelection>,
     /// Whether streams that appear now are read.
     takes_new: bool,
-    free: StreamIdRange,
+    numbers: StreamNumbers,
     opened: u64,
     complaints: Vec<SourceError>,
 }
@@ -158,14 +156,14 @@ impl LiveStreams {
     }
 
     fn of(feed: AreaFeed) -> Self {
-        let free = StreamIdRange::LOCAL.starting_at(StreamId::from_raw(FIRST_STREAM_ID));
+        let range = StreamIdRange::LOCAL.starting_at(StreamId::from_raw(FIRST_STREAM_ID));
         Self {
             feed,
             areas: BTreeMap::new(),
             matcher: None,
             selection: None,
             takes_new: false,
-            free,
+            numbers: StreamNumbers::of(range),
             opened: 0,
             complaints: Vec::new(),
         }
@@ -244,7 +242,7 @@ impl LiveStreams {
         let Self {
             areas,
             selection,
-            free,
+            numbers,
             opened,
             complaints,
             ..
@@ -264,20 +262,13 @@ impl LiveStreams {
                     continue;
                 }
                 *opened += 1;
-                match (
-                    area.observer.observe(&stream, from),
-                    free.take(IDS_PER_STREAM),
-                ) {
-                    (Ok(reader), Some(ids)) => {
-                        let live = LiveStream::new(&stream, reader, &area.record, ids);
+                match area.observer.observe(&stream, from) {
+                    Ok(reader) => {
+                        let numbers = numbers.clone();
+                        let live = LiveStream::new(&stream, reader, &area.record, numbers);
                         area.streams.push(live);
                     }
-                    (Ok(_), None) => {
-                        let message =
-                            "no stream ids are left for further trace streams; attach again";
-                        complaints.push(SourceError(message.to_string()));
-                    }
-                    (Err(error), _) => {
+                    Err(error) => {
                         let name = String::from_utf8_lossy(&stream.name);
                         let pid = stream.target;
                         let message = format!(
@@ -308,7 +299,7 @@ impl LiveStream {
         stream: &ObservedStream,
         reader: StreamObserver,
         record: &AreaRecord,
-        ids: StreamIdRange,
+        numbers: StreamNumbers,
     ) -> Self {
         let target = record.members.iter().find(|it| it.pid == stream.target);
         let comm = target.or(record.members.first());
@@ -322,7 +313,7 @@ impl LiveStream {
         let instance = String::from_utf8_lossy(&stream.name);
         Self {
             reader,
-            elements: TraceElements::new(&header).with_stream_ids(ids),
+            elements: TraceElements::new(&header).with_numbers(numbers),
             named: vec![false; EventId::COUNT],
             instance: instance.chars().map(printable).collect(),
             capacity: stream.capacity as u64,
@@ -333,6 +324,19 @@ impl LiveStream {
 
     /// Delivers the recorded events; returns whether the stream has ended.
     fn poll(&mut self, matcher: Option<&Matcher>, inbox: &mut dyn Inbox) -> bool {
+        let has_ended = self.deliver(matcher, inbox);
+        let mut sink = SelectedSink {
+            inbox,
+            matcher,
+            instance: &self.instance,
+            capacity: self.capacity,
+            hidden: &mut self.hidden,
+        };
+        self.elements.report_unconverted(&mut sink);
+        has_ended
+    }
+
+    fn deliver(&mut self, matcher: Option<&Matcher>, inbox: &mut dyn Inbox) -> bool {
         let Self {
             reader,
             elements,

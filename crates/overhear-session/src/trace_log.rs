@@ -138,10 +138,12 @@ fn convert(mut log: LogReader, path: &Path, out: &Path) -> Result<ImportedLog, S
         }
         if last > advanced_to.plus(ADVANCE) {
             advanced_to = last;
+            elements.report_unconverted(&mut AnalysisSink(&mut writer));
             Analysis::advance(&mut writer, last);
         }
     }
     let mut sink = AnalysisSink(&mut writer);
+    elements.report_unconverted(&mut sink);
     if log.refused() > 0 {
         imported.missed = imported.missed.saturating_add(log.refused());
         elements.lost(last, last, log.refused(), GapCause::Full, &mut sink);
@@ -213,7 +215,7 @@ fn notes(log: &LogReader, path: &Path, unconverted: u64) -> Vec<String> {
     }
     if unconverted > 0 {
         notes.push(format!(
-            "{unconverted} events of the kernel have another size than this version expects: they are left out"
+            "{unconverted} events are left out: they are of too many processes, or of the kernel in another size than this version expects"
         ));
     }
     notes
