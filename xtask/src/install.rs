@@ -239,11 +239,30 @@ fn file_of(library: &str) -> String {
     format!("{library}.so.{}", VERSION.full)
 }
 
+/// Functions between the C and the Rust part of [`POSIX_TRACE`]: no header declares them. The names
+/// in full, because a linker prefers these to patterns.
+const INTERNAL: [&str; 8] = [
+    "oh_posix_trace_event_",
+    "oh_posix_trace_forget_thread_",
+    "oh_posix_trace_load_",
+    "oh_posix_trace_observer_",
+    "oh_posix_trace_record_",
+    "oh_posix_trace_set_local_",
+    "oh_posix_trace_thread_id_",
+    "oh_posix_trace_unload_",
+];
+
 /// Links a shared library from a static one. It exports the functions of the headers, and no symbol
 /// of Rust.
 pub(crate) fn link_shared(archive: &Path, library: &str, file: &Path) -> Result<()> {
     let exports = file.with_file_name(format!("{library}.map"));
-    fs::write(&exports, "{ global: oh_*; posix_trace_*; local: *; };\n")?;
+    let internal = if library == POSIX_TRACE {
+        INTERNAL.join("; ") + ";"
+    } else {
+        String::new()
+    };
+    let text = format!("{{ global: oh_*; posix_trace_*; local: {internal} *; }};\n");
+    fs::write(&exports, text)?;
     let mut link = Command::new("cc");
     link.args(["-shared", "-Wl,--gc-sections", "-o"])
         .arg(file)
@@ -442,6 +461,16 @@ mod tests {
                 _ => runs(&program, prefix),
             }
         }
+        let library = prefix.join("lib").join(file_of(POSIX_TRACE));
+        let mut nm = Command::new("nm");
+        let exported = shell::output(nm.args(["-D", "--defined-only"]).arg(library)).unwrap();
+        let names = exported
+            .lines()
+            .filter_map(|line| line.split(' ').next_back());
+        let names: Vec<&str> = names.collect();
+        assert!(names.contains(&"posix_trace_event"), "{names:?}");
+        let internal = names.iter().find(|name| name.ends_with('_'));
+        assert_eq!(internal, None, "{names:?}");
         // The linker names what a program with a monitor misses in the library of sensors.
         let mut compile = Command::new("gcc");
         compile
