@@ -37,7 +37,8 @@ use crate::{EventId, LogHeader};
 /// First stream id of this source. Other sources of a monitor number their streams from the
 /// beginning of the local range on.
 const FIRST_STREAM_ID: u32 = 1 << 31;
-/// Maximum number of events of a trace stream in one poll: a monitor's queue has room for them.
+/// Maximum number of elements and gaps of a trace stream in one poll: a monitor's queue has room
+/// for them.
 const MAX_EVENTS_PER_POLL: u32 = 32 << 10;
 /// Time between two checks whether processes of an area are alive that did not announce it.
 const LIFE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -353,7 +354,9 @@ impl LiveStream {
             capacity: *capacity,
             hidden,
         };
-        for _ in 0..MAX_EVENTS_PER_POLL {
+        let mut delivered = 0;
+        while delivered < MAX_EVENTS_PER_POLL as usize {
+            delivered += 1;
             match reader.next_event() {
                 ObservedItem::Event(event) => {
                     if !std::mem::replace(&mut named[event.event.index()], true) {
@@ -378,7 +381,11 @@ impl LiveStream {
                     to,
                     missed,
                     cause,
-                } => elements.lost(from, to, missed, cause, &mut sink),
+                } => {
+                    // It is a gap of each stream, and a damaged ring can have many.
+                    delivered += elements.streams().count();
+                    elements.lost(from, to, missed, cause, &mut sink);
+                }
                 ObservedItem::Empty => {
                     *has_rest = reader.is_pending();
                     return false;
