@@ -107,8 +107,8 @@ struct posix_trace_event_info {
     pid_t posix_pid;
     /* Return address of the call of posix_trace_event; NULL for system events. */
     void *posix_prog_address;
-    /* The thread of this process that recorded the event; 0 for events of the kernel, and for system
-       events of a controller in another process. */
+    /* The thread of this process that recorded the event; 0 for events of the kernel, and for
+       system events of a controller in another process. */
     pthread_t posix_thread_id;
     struct timespec posix_timestamp; /* CLOCK_REALTIME */
     /* POSIX_TRACE_NOT_TRUNCATED, POSIX_TRACE_TRUNCATED_RECORD or POSIX_TRACE_TRUNCATED_READ. */

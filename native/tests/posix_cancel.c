@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. Threads are canceled in functions of the interface: these are finished,
- * and the program goes on.
+ * links: overhear_posixtrace. Threads are canceled in functions of the interface: these are
+ * finished, and the program goes on.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>

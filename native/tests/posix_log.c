@@ -217,7 +217,7 @@ static void *shut_down(void *argument)
     return argument;
 }
 
-/* A process returns from main while another thread shuts a stream down, whose log's pipe is full. */
+/* A process ends while another thread shuts a stream down, and the pipe of the log is full. */
 static void by_the_end_of_another_thread(void)
 {
     enum { MANY = 4000 };

@@ -3,8 +3,8 @@
  * links: overhear_posixtrace; sanitizes: threads. Eight threads write as fast as they can, while
  * timers at 10 kHz interrupt each of them, and the handlers write, too.
  *
- * Each writer numbers its events. The numbers of each writer ascend, the data is whole, times do not
- * decrease, and if a number is missing the stream has reported a loss.
+ * Each writer numbers its events. The numbers of each writer ascend, the data is whole, times do
+ * not decrease, and if a number is missing the stream has reported a loss.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>

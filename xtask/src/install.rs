@@ -313,7 +313,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    use super::{Installation, KERNEL, MONITORS, POSIX_TRACE, SENSORS, VERSION};
+    use super::{file_of, Installation, KERNEL, MONITORS, POSIX_TRACE, SENSORS, VERSION};
     use crate::shell;
 
     /// Installs the results of `make test` into a folder that is moved afterwards; `None` if there

@@ -120,8 +120,8 @@ impl Half {
         self.end_with_wait().0
     }
 
-    /// Its CPU time, and the time for which the started process waited for a CPU, in ns. The started
-    /// process of an observed half is the monitor.
+    /// Its CPU time, and the time for which the started process waited for a CPU, in ns. The
+    /// started process of an observed half is the monitor.
     fn end_with_wait(mut self) -> (f64, f64) {
         let line = self.line();
         let mut words = line.split(' ');
