@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const EQUAL: f64 = 0.01;
 /// Time for which a monitor may wait for its CPU, as a part of the program's time: a late monitor
 /// switches late.
-const WAIT: f64 = 0.02;
+const WAIT: f64 = 0.1;
 
 /// A loop, and how it is observed.
 struct Workload {
