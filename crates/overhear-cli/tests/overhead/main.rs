@@ -38,9 +38,11 @@ use witness::{keeps, Doubt, Excuse};
 const PAIRS: usize = 5;
 /// CPU time of a process without observation, in ns: prices are learned in the first seconds.
 const LENGTH_NS: f64 = 4e9;
-/// Permitted distance of the overhead from its target, as a part of the program's own time. A
-/// single-stepped probe takes some five points more than its target on two CPUs.
-const TOLERANCE: f64 = 0.1;
+/// Permitted distance of the overhead from its target, as a part of the program's own time.
+const TOLERANCE: f64 = 0.05;
+/// The same above the target for a single-stepped probe, which takes some five points more than its
+/// target on two CPUs.
+const TOLERANCE_OF_PROBE: f64 = 0.1;
 /// Share of time in which others may wait for a CPU.
 const PRESSURE: f64 = 0.1;
 /// Time for which the pressure is measured.
@@ -60,6 +62,8 @@ struct Workload {
     /// The options of `overhear run`.
     options: Vec<String>,
     target: f64,
+    /// Permitted distance above the target.
+    above: f64,
     /// Whether the other half bears nothing of the cost. Programs at events of the kernel cost all
     /// processes a little, so the difference may be below the target by that.
     is_exact: bool,
@@ -260,7 +264,7 @@ fn attempt(workload: &Workload, cpu: u32) -> Result<(), Doubt> {
     if most > least * (1.0 + EQUAL) || waited > WAIT {
         return seen(reasons);
     }
-    assert!(found <= workload.target + TOLERANCE, "{reasons}");
+    assert!(found <= workload.target + workload.above, "{reasons}");
     let is_low = workload.is_exact && found < workload.target - TOLERANCE;
     assert!(!is_low, "{reasons}");
     Ok(())
@@ -288,6 +292,7 @@ fn system_calls_cost_what_their_budget_permits() {
             rounds: 500,
             options: words(&["--kernel-sensors", "syscall"]),
             target: 0.1,
+            above: TOLERANCE,
             is_exact: false,
         });
     }
@@ -304,6 +309,7 @@ fn probe_costs_what_its_budget_permits() {
                 format!("{}:budget_step", path(pair())),
             ],
             target: 0.2,
+            above: TOLERANCE_OF_PROBE,
             is_exact: false,
         });
     }
@@ -316,6 +322,7 @@ fn writes_cost_what_their_budget_permits() {
         rounds: 60,
         options: words(&["--kernel", "off"]),
         target: 0.1,
+        above: TOLERANCE,
         is_exact: true,
     });
 }
