@@ -22,39 +22,12 @@
 
 #include <overhear/sensor.h>
 
+#include "allocations.h"
 #include "page_faults.h"
 #include "system_calls.h"
 #include "tap.h"
 
 enum { WRITES = 10000000 };
-
-static uint64_t allocations;
-
-#if defined(__GLIBC__)
-#ifdef __cplusplus
-extern "C" {
-#define NOTHROW noexcept
-#else
-#define NOTHROW
-#endif
-void *__libc_malloc(size_t size);
-void __libc_free(void *old);
-
-void *malloc(size_t size) NOTHROW
-{
-    allocations++;
-    return __libc_malloc(size);
-}
-
-void free(void *old) NOTHROW
-{
-    allocations++;
-    __libc_free(old);
-}
-#ifdef __cplusplus
-}
-#endif
-#endif
 
 static oh_laned_sensor *begin(void)
 {

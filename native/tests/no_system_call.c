@@ -13,54 +13,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "allocations.h"
 #include "queue.h"
 #include "stream.h"
 #include "system_calls.h"
 #include "tap.h"
 
 enum { WRITES = 10000000, COUNTED_WRITES = 1000000, CAPACITY = 1024 };
-
-static uint64_t allocations;
-
-#if defined(__GLIBC__)
-#ifdef __cplusplus
-extern "C" {
-#define NOTHROW noexcept
-#else
-#define NOTHROW
-#endif
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *old, size_t size);
-void __libc_free(void *old);
-
-void *malloc(size_t size) NOTHROW
-{
-    allocations++;
-    return __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size) NOTHROW
-{
-    allocations++;
-    return __libc_calloc(count, size);
-}
-
-void *realloc(void *old, size_t size) NOTHROW
-{
-    allocations++;
-    return __libc_realloc(old, size);
-}
-
-void free(void *old) NOTHROW
-{
-    allocations++;
-    __libc_free(old);
-}
-#ifdef __cplusplus
-}
-#endif
-#endif
 
 struct sample {
     uint64_t words[4];

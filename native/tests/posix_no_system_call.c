@@ -15,52 +15,11 @@
 
 #include <overhear/trace.h>
 
+#include "allocations.h"
 #include "system_calls.h"
 #include "tap.h"
 
 enum { WRITES = 1000000 };
-
-static uint64_t allocations;
-
-#if defined(__GLIBC__)
-#ifdef __cplusplus
-extern "C" {
-#define NOTHROW noexcept
-#else
-#define NOTHROW
-#endif
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *old, size_t size);
-void __libc_free(void *old);
-
-void *malloc(size_t size) NOTHROW
-{
-    allocations++;
-    return __libc_malloc(size);
-}
-
-void *calloc(size_t count, size_t size) NOTHROW
-{
-    allocations++;
-    return __libc_calloc(count, size);
-}
-
-void *realloc(void *old, size_t size) NOTHROW
-{
-    allocations++;
-    return __libc_realloc(old, size);
-}
-
-void free(void *old) NOTHROW
-{
-    allocations++;
-    __libc_free(old);
-}
-#ifdef __cplusplus
-}
-#endif
-#endif
 
 static trace_event_id_t user, filtered;
 static trace_id_t looping, full;
