@@ -37,14 +37,9 @@ fn read(log: &mut LogReader) -> (u64, u64, u64) {
                 events += 1;
                 elements.event(&event, &mut counted);
             }
-            LogItem::Lost {
-                from,
-                to,
-                missed,
-                cause,
-            } => {
-                lost = lost.saturating_add(missed);
-                elements.lost(from, to, missed, cause, &mut counted);
+            LogItem::Lost(loss) => {
+                lost = lost.saturating_add(loss.missed);
+                elements.lost(loss, &mut counted);
             }
         }
     }

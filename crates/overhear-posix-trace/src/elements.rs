@@ -20,11 +20,11 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use overhear_event::{
     Analysis, ElementView, EventName, FieldKind, Gap, GapCause, Inbox, Origin, StreamDescriptor,
-    StreamId, StreamIdRange, Timestamp, TypeSchema, HEXADECIMAL, MAX_PAYLOAD_BYTES,
+    StreamId, StreamIdRange, TypeSchema, HEXADECIMAL, MAX_PAYLOAD_BYTES,
 };
 use overhear_metrics::automaton::Catalogue;
 
-use crate::{EventId, LogHeader, TraceEvent, Truncation};
+use crate::{EventId, LogHeader, LostEvents, TraceEvent, Truncation};
 
 /// Maximum number of streams of a converter: processes and threads in a log are not trusted.
 const MAX_STREAMS: usize = 1 << 14;
@@ -120,15 +120,6 @@ struct Stream {
     next: u64,
 }
 
-/// Several losses as one.
-#[derive(Clone, Copy, Debug)]
-struct Loss {
-    from: Timestamp,
-    to: Timestamp,
-    missed: u64,
-    cause: GapCause,
-}
-
 /// The schemas of kernel sensors.
 fn kernel_schema(name: &str) -> Option<&'static TypeSchema> {
     static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(Catalogue::linux);
@@ -151,11 +142,11 @@ pub struct TraceElements {
     streams: Vec<Stream>,
     index: HashMap<(EventId, WriterOf), usize>,
     /// The losses so far, one of each cause.
-    losses: Vec<Loss>,
+    losses: Vec<LostEvents>,
     payload: Vec<u8>,
     unconverted: u64,
     /// Those of them that are not reported as a loss yet.
-    unreported: Option<Loss>,
+    unreported: Option<LostEvents>,
 }
 
 impl TraceElements {
@@ -253,7 +244,7 @@ impl TraceElements {
                 Some(_) => GapCause::Full,
                 None => GapCause::Corrupt,
             };
-            let loss = self.unreported.get_or_insert(Loss {
+            let loss = self.unreported.get_or_insert(LostEvents {
                 from,
                 to,
                 missed: 0,
@@ -282,29 +273,21 @@ impl TraceElements {
         });
     }
 
-    /// Converts a loss between two times. An unknown number, 0, counts as one event.
-    pub fn lost(
-        &mut self,
-        from: Timestamp,
-        to: Timestamp,
-        missed: u64,
-        cause: GapCause,
-        sink: &mut dyn ElementSink,
-    ) {
-        let loss = Loss {
-            from: from.min(to),
-            to,
-            missed: missed.max(1),
-            cause,
+    /// Converts a loss. An unknown number counts as one event.
+    pub fn lost(&mut self, loss: LostEvents, sink: &mut dyn ElementSink) {
+        let loss = LostEvents {
+            from: loss.from.min(loss.to),
+            missed: loss.missed.max(1),
+            ..loss
         };
         // A stream for losses alone: there may be no other one.
         let _ = self.stream(EventId::OVERFLOW, WriterOf::Process(self.pid), sink);
         for stream in &mut self.streams {
             gap(stream, &loss, sink);
         }
-        match self.losses.iter_mut().find(|it| it.cause == cause) {
+        match self.losses.iter_mut().find(|it| it.cause == loss.cause) {
             Some(before) => {
-                before.to = before.to.max(to);
+                before.to = before.to.max(loss.to);
                 before.missed = before.missed.saturating_add(loss.missed);
             }
             None => self.losses.push(loss),
@@ -315,7 +298,7 @@ impl TraceElements {
     /// from time to time: each loss is a gap in every stream.
     pub fn report_unconverted(&mut self, sink: &mut dyn ElementSink) {
         if let Some(loss) = self.unreported.take() {
-            self.lost(loss.from, loss.to, loss.missed, loss.cause, sink);
+            self.lost(loss, sink);
         }
     }
 
@@ -424,7 +407,7 @@ fn fill(payload: &mut Vec<u8>, event: &TraceEvent<'_>, bytes: usize) {
     payload.resize(bytes, 0);
 }
 
-fn gap(stream: &mut Stream, loss: &Loss, sink: &mut dyn ElementSink) {
+fn gap(stream: &mut Stream, loss: &LostEvents, sink: &mut dyn ElementSink) {
     let gap = Gap {
         stream: stream.descriptor.id,
         first: stream.next,
@@ -448,7 +431,7 @@ mod tests {
     };
 
     use super::{ElementSink, StreamNumbers, TraceElements};
-    use crate::{EventId, LogHeader, TraceEvent, Truncation};
+    use crate::{EventId, LogHeader, LostEvents, TraceEvent, Truncation};
 
     /// Items as texts.
     #[derive(Default)]
@@ -555,9 +538,25 @@ mod tests {
         let (mut elements, mut items) = (converter(), Items::default());
         let [from, to] = [1, 2].map(Timestamp::from_monotonic_ns);
         let first = EventId::user(1).unwrap();
-        elements.lost(from, to, 5, GapCause::Overwritten, &mut items);
+        elements.lost(
+            LostEvents {
+                from,
+                to,
+                missed: 5,
+                cause: GapCause::Overwritten,
+            },
+            &mut items,
+        );
         elements.event(&event(first, 7, b""), &mut items);
-        elements.lost(from, to, 0, GapCause::Overwritten, &mut items);
+        elements.lost(
+            LostEvents {
+                from,
+                to,
+                missed: 0,
+                cause: GapCause::Overwritten,
+            },
+            &mut items,
+        );
         elements.event(&event(first, 7, b""), &mut items);
         elements.event(&event(EventId::UNNAMED, 7, b""), &mut items);
         assert_eq!(

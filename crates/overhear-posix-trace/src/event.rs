@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One event of a stream.
 
-use overhear_event::Timestamp;
+use overhear_event::{GapCause, Timestamp};
 
 use crate::EventId;
 
@@ -38,4 +38,17 @@ pub struct TraceEvent<'a> {
     pub truncation: Truncation,
     /// The data.
     pub data: &'a [u8],
+}
+
+/// Events that were lost between two others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostEvents {
+    /// Time of the last event before them.
+    pub from: Timestamp,
+    /// Time of the first event after them, or when the loss was found.
+    pub to: Timestamp,
+    /// Their number; 0 if it is unknown.
+    pub missed: u64,
+    /// The cause of the loss.
+    pub cause: GapCause,
 }

@@ -18,9 +18,11 @@ use rustix::time::Timespec;
 
 use crate::futex::{self, Until};
 use crate::log::{FinalStatus, LogError, LogHeader, LogState, LogWriter};
-use crate::reader::{Loss, Step};
+use crate::reader::Step;
 use crate::stream::Stream;
-use crate::{EventId, EventTypeSet, StreamFullPolicy, TraceError, TraceEvent, Truncation};
+use crate::{
+    EventId, EventTypeSet, LostEvents, StreamFullPolicy, TraceError, TraceEvent, Truncation,
+};
 
 /// Longest time that events of a stream with the policy `FLUSH` stay in the stream.
 const FLUSH_PERIOD: Duration = Duration::from_millis(100);
@@ -275,13 +277,19 @@ impl Shared {
         }
     }
 
-    fn write(&self, stream: &Stream, log: &mut Log, event: &TraceEvent<'_>, loss: Option<Loss>) {
+    fn write(
+        &self,
+        stream: &Stream,
+        log: &mut Log,
+        event: &TraceEvent<'_>,
+        loss: Option<LostEvents>,
+    ) {
         self.define(stream, log, event.event);
         let Some(writer) = &mut log.writer else {
             return;
         };
         if let Some(loss) = loss {
-            let lost = writer.lost(loss.from, loss.to, loss.missed, loss.cause);
+            let lost = writer.lost(loss);
             self.note(lost);
         }
         let was_full = self.is_full.load(Ordering::SeqCst);

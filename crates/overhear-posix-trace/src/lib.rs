@@ -75,7 +75,7 @@ pub use attributes::{
 };
 pub use elements::{AnalysisSink, ElementSink, InboxSink, StreamNumbers, TraceElements};
 pub use error::TraceError;
-pub use event::{TraceEvent, Truncation};
+pub use event::{LostEvents, TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_type_set::EventTypeSet;
 pub use kernel::{KernelRecorder, MergedEvents, MergedItem, CPU_BYTES};

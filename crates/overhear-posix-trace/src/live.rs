@@ -376,15 +376,10 @@ impl LiveStream {
                         elements.event(&event, &mut sink);
                     }
                 }
-                ObservedItem::Lost {
-                    from,
-                    to,
-                    missed,
-                    cause,
-                } => {
+                ObservedItem::Lost(loss) => {
                     // It is a gap of each stream, and a damaged ring can have many.
                     delivered += elements.streams().count();
-                    elements.lost(from, to, missed, cause, &mut sink);
+                    elements.lost(loss, &mut sink);
                 }
                 ObservedItem::Empty => {
                     *has_rest = reader.is_pending();
@@ -410,14 +405,8 @@ impl LiveStream {
             capacity: self.capacity,
             hidden: &mut self.hidden,
         };
-        while let Some(ObservedItem::Lost {
-            from,
-            to,
-            missed,
-            cause,
-        }) = self.reader.take_loss()
-        {
-            self.elements.lost(from, to, missed, cause, &mut sink);
+        while let Some(loss) = self.reader.take_loss() {
+            self.elements.lost(loss, &mut sink);
         }
         self.elements.close(&mut sink);
     }

@@ -2,14 +2,14 @@
 //! Metrics over trace streams: the package Metrics of [POSIX-metrics, section 2], on the engine of
 //! `overhear-metrics`.
 
-use overhear_event::{EventName, GapCause, Nanos, Timestamp};
+use overhear_event::{EventName, Nanos};
 use overhear_metrics::automaton::{
     new_user_metric, system_metric, Catalogue, MeasurementList, Metric, Metrics, Pattern, Results,
     SpecificationError, SystemMetricError, UserMetricError,
 };
 
 use crate::elements::{AnalysisSink, TraceElements};
-use crate::{EventId, LogError, LogHeader, LogItem, LogReader, TraceEvent};
+use crate::{EventId, LogError, LogHeader, LogItem, LogReader, LostEvents, TraceEvent};
 
 /// An event type of a metric, by its name: numbers of user event types differ between processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -239,9 +239,9 @@ impl TraceEvaluation {
     }
 
     /// Events were lost.
-    pub fn lost(&mut self, from: Timestamp, to: Timestamp, missed: u64, cause: GapCause) {
+    pub fn lost(&mut self, loss: LostEvents) {
         let sink = &mut AnalysisSink(&mut self.engine);
-        self.elements.lost(from, to, missed, cause, sink);
+        self.elements.lost(loss, sink);
     }
 
     /// Evaluates a log from its begin to its end, and rewinds it.
@@ -257,12 +257,7 @@ impl TraceEvaluation {
         loop {
             match log.next()? {
                 Some(LogItem::Event(event)) => self.event(&event),
-                Some(LogItem::Lost {
-                    from,
-                    to,
-                    missed,
-                    cause,
-                }) => self.lost(from, to, missed, cause),
+                Some(LogItem::Lost(loss)) => self.lost(loss),
                 None => break,
             }
             // Those of a channel are known when they have been read.

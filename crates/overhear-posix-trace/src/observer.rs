@@ -8,14 +8,16 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use overhear_event::{ClockId, GapCause, Timestamp};
+use overhear_event::{ClockId, GapCause};
 use overhear_stream::{KeptWords, Next, RingGeometry, RingObserver};
 
 use crate::area::{Area, Mapping, SlotConfig, SlotState, SLOTS};
 use crate::decoder::{Decoder, Head};
 use crate::flush::gap_cause;
 use crate::local::geometry;
-use crate::{EventId, EventTypeSet, Inheritance, StreamFullPolicy, TraceError, TraceEvent};
+use crate::{
+    EventId, EventTypeSet, Inheritance, LostEvents, StreamFullPolicy, TraceError, TraceEvent,
+};
 
 /// Events of one loss, at most: a greater number comes from a damaged area.
 const MAX_MISSED: u64 = 1 << 44;
@@ -239,16 +241,7 @@ pub enum ObservedItem<'a> {
     /// An event.
     Event(TraceEvent<'a>),
     /// Events that were lost.
-    Lost {
-        /// The time of the event before them.
-        from: Timestamp,
-        /// The time of the event after them.
-        to: Timestamp,
-        /// Their number.
-        missed: u64,
-        /// The cause of the loss.
-        cause: GapCause,
-    },
+    Lost(LostEvents),
     /// Nothing yet.
     Empty,
     /// The stream was shut down.
@@ -265,7 +258,7 @@ pub struct StreamObserver {
     decoder: Decoder,
     buffer: Vec<u8>,
     /// A loss that the next event will end: its beginning, number and cause.
-    lost: Option<(Timestamp, u64, GapCause)>,
+    lost: Option<LostEvents>,
     /// The event in the buffer comes after a loss.
     held: Option<Head>,
     /// Events that found no room, as far as they were reported.
@@ -281,7 +274,9 @@ impl StreamObserver {
         }
         loop {
             if self.has_ended {
-                return self.take_loss().unwrap_or(ObservedItem::Ended);
+                return self
+                    .take_loss()
+                    .map_or(ObservedItem::Ended, ObservedItem::Lost);
             }
             // Before the ring is read: nothing is recorded after the end.
             let is_active = self.area.slot(self.index).is_same(self.config);
@@ -291,13 +286,17 @@ impl StreamObserver {
                 Next::Lost { missed, cause, .. } => Some(Err((missed.max(1), gap_cause(cause)))),
                 Next::Pending { position } => {
                     if !self.decoder.is_too_late(position) || !self.observer.abandon(position) {
-                        return self.take_full().unwrap_or(ObservedItem::Empty);
+                        return self
+                            .take_full()
+                            .map_or(ObservedItem::Empty, ObservedItem::Lost);
                     }
                     Some(Err((1, GapCause::Late)))
                 }
                 Next::Empty if is_active => {
                     self.decoder.is_empty();
-                    return self.take_full().unwrap_or(ObservedItem::Empty);
+                    return self
+                        .take_full()
+                        .map_or(ObservedItem::Empty, ObservedItem::Lost);
                 }
                 Next::Empty => {
                     self.end();
@@ -310,17 +309,12 @@ impl StreamObserver {
             }
             match found {
                 Some(Ok(head)) => {
-                    let Some((from, missed, cause)) = self.lost.take() else {
+                    let Some(loss) = self.lost.take() else {
                         return ObservedItem::Event(head.with_data(&self.buffer));
                     };
                     self.held = Some(head);
                     let to = head.time;
-                    return ObservedItem::Lost {
-                        from,
-                        to,
-                        missed,
-                        cause,
-                    };
+                    return ObservedItem::Lost(LostEvents { to, ..loss });
                 }
                 Some(Err((missed, cause))) => self.lose(missed, cause),
                 None => self.lose(1, GapCause::Corrupt),
@@ -347,21 +341,12 @@ impl StreamObserver {
     }
 
     /// A loss that no event has ended. Where the processes have ended, none will.
-    pub fn take_loss(&mut self) -> Option<ObservedItem<'static>> {
-        let Some((from, missed, cause)) = self.lost.take() else {
-            return self.take_full();
-        };
-        let to = from;
-        Some(ObservedItem::Lost {
-            from,
-            to,
-            missed,
-            cause,
-        })
+    pub fn take_loss(&mut self) -> Option<LostEvents> {
+        self.lost.take().or_else(|| self.take_full())
     }
 
     /// Events that found no room since the last call.
-    fn take_full(&mut self) -> Option<ObservedItem<'static>> {
+    fn take_full(&mut self) -> Option<LostEvents> {
         let lost_untrusted = self.area.slot(self.index).lost_full();
         let missed = lost_untrusted.saturating_sub(self.counted_full);
         if missed == 0 || !self.area.slot(self.index).has_events_of(self.config) {
@@ -369,7 +354,7 @@ impl StreamObserver {
         }
         self.counted_full = lost_untrusted;
         let from = self.decoder.last();
-        Some(ObservedItem::Lost {
+        Some(LostEvents {
             from,
             to: from,
             missed,
@@ -378,8 +363,14 @@ impl StreamObserver {
     }
 
     fn lose(&mut self, missed: u64, cause: GapCause) {
-        let (from, before, first) = self.lost.unwrap_or((self.decoder.last(), 0, cause));
-        self.lost = Some((from, before + missed, first));
+        let last = self.decoder.last();
+        let loss = self.lost.get_or_insert(LostEvents {
+            from: last,
+            to: last,
+            missed: 0,
+            cause,
+        });
+        loss.missed += missed;
     }
 
     /// Whether the next event has a position, but is not complete: its writer is at work, or dead.
@@ -474,7 +465,7 @@ mod tests {
                     ObservedItem::Event(found) if found.event == event => {
                         last = found.data.to_vec()
                     }
-                    ObservedItem::Event(_) | ObservedItem::Lost { .. } => {}
+                    ObservedItem::Event(_) | ObservedItem::Lost(_) => {}
                     ObservedItem::Empty => panic!("the stream has ended"),
                     ObservedItem::Ended => break,
                 }
@@ -523,11 +514,11 @@ mod tests {
                 match reader.next_event() {
                     ObservedItem::Event(found) if found.event == event => events += 1,
                     ObservedItem::Event(_) => {}
-                    ObservedItem::Lost {
+                    ObservedItem::Lost(LostEvents {
                         missed,
                         cause: found,
                         ..
-                    } => {
+                    }) => {
                         assert_eq!(found, cause);
                         lost += missed;
                     }
@@ -628,7 +619,7 @@ mod tests {
                         ObservedItem::Event(event) => {
                             assert!(event.data.len() <= stream.max_data_size.max(80))
                         }
-                        ObservedItem::Lost { missed, .. } => assert!(missed > 0),
+                        ObservedItem::Lost(LostEvents { missed, .. }) => assert!(missed > 0),
                         ObservedItem::Empty | ObservedItem::Ended => break,
                     }
                     items += 1;

@@ -65,7 +65,7 @@ impl Prerecorded {
         loop {
             match self.reader.next()? {
                 Some(LogItem::Event(event)) => return Ok(Some(read(event, offset))),
-                Some(LogItem::Lost { .. }) => {}
+                Some(LogItem::Lost(_)) => {}
                 None => return Ok(None),
             }
         }

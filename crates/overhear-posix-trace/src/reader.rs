@@ -22,7 +22,7 @@ use crate::clock::monotonic_now;
 use crate::decoder::{Decoder, Head};
 use crate::flush::gap_cause;
 use crate::kernel::{KernelRecorder, MergedEvents, MergedItem};
-use crate::{EventId, EventTypeSet, TraceEvent};
+use crate::{EventId, EventTypeSet, LostEvents, TraceEvent};
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,15 +33,6 @@ pub(crate) enum Step {
     Empty,
     /// An event that its writer has not finished.
     Late,
-}
-
-/// Events that were lost between two others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Loss {
-    pub(crate) from: Timestamp,
-    pub(crate) to: Timestamp,
-    pub(crate) missed: u64,
-    pub(crate) cause: GapCause,
 }
 
 /// Numbers of lost events by cause, counted by the reader.
@@ -105,9 +96,9 @@ pub(crate) struct Reader {
     /// Time of the last event that was merged.
     merged: Timestamp,
     /// The loss that the next event will end.
-    overflow: Option<Loss>,
+    overflow: Option<LostEvents>,
     /// The loss that ended last.
-    ended_loss: Option<Loss>,
+    ended_loss: Option<LostEvents>,
     losses: Losses,
 }
 
@@ -162,7 +153,7 @@ impl Reader {
                         return self.take(head, place);
                     };
                     let to = head.time;
-                    self.ended_loss = Some(Loss { to, ..loss });
+                    self.ended_loss = Some(LostEvents { to, ..loss });
                     self.held = Some((head, place));
                     self.add(EventId::RESUME, to, Vec::new());
                 }
@@ -244,7 +235,7 @@ impl Reader {
                 };
                 Found::Event(head, Place::Kernel)
             }
-            Some(MergedItem::Lost { missed, cause, .. }) => {
+            Some(MergedItem::Lost(LostEvents { missed, cause, .. })) => {
                 self.losses.kernel += missed.max(1);
                 Found::Lost(missed.max(1), cause)
             }
@@ -294,7 +285,7 @@ impl Reader {
         match &mut self.overflow {
             Some(loss) => loss.missed += missed,
             None => {
-                self.overflow = Some(Loss {
+                self.overflow = Some(LostEvents {
                     from: last,
                     to: last,
                     missed,
@@ -389,7 +380,7 @@ impl Reader {
     }
 
     /// The loss before the current event, if that is the `RESUME` after one: once.
-    pub(crate) fn take_loss(&mut self) -> Option<Loss> {
+    pub(crate) fn take_loss(&mut self) -> Option<LostEvents> {
         self.ended_loss.take()
     }
 }

@@ -6,7 +6,8 @@ use std::io::{Read, Seek, SeekFrom};
 
 use overhear_event::{GapCause, Timestamp};
 use overhear_posixtrace::{
-    Attributes, EventId, FinalStatus, LogFullPolicy, LogHeader, LogWriter, TraceEvent, Truncation,
+    Attributes, EventId, FinalStatus, LogFullPolicy, LogHeader, LogWriter, LostEvents, TraceEvent,
+    Truncation,
 };
 
 #[path = "../../../fuzz/subjects/frames.rs"]
@@ -46,7 +47,14 @@ fn seed(log_full: LogFullPolicy) -> Vec<u8> {
         };
         let _ = writer.event(&event).unwrap();
         if number == 3 {
-            let _ = writer.lost(time, time, 2, GapCause::Full).unwrap();
+            let _ = writer
+                .lost(LostEvents {
+                    from: time,
+                    to: time,
+                    missed: 2,
+                    cause: GapCause::Full,
+                })
+                .unwrap();
         }
     }
     writer.finish(&FinalStatus::default()).unwrap();

@@ -10,7 +10,7 @@ use std::process::Command;
 use overhear_event::{GapCause, Timestamp};
 use overhear_posixtrace::{
     Attributes, EventId, FinalStatus, LogFullPolicy, LogHeader, LogItem, LogReader, LogWriter,
-    TraceEvent, Truncation,
+    LostEvents, TraceEvent, Truncation,
 };
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
@@ -106,7 +106,7 @@ fn read(file: &File) -> (Vec<u64>, u64, LogReader) {
     while let Some(item) = reader.next().unwrap() {
         match item {
             LogItem::Event(event) => numbers.push(event.address),
-            LogItem::Lost { missed, cause, .. } => {
+            LogItem::Lost(LostEvents { missed, cause, .. }) => {
                 assert!([GapCause::Full, GapCause::Overwritten].contains(&cause));
                 missed_events += missed;
             }

@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use overhear_event::{Analysis, GapCause, Nanos, Timestamp};
-use overhear_posixtrace::{AnalysisSink, LogItem, LogReader, TraceElements};
+use overhear_posixtrace::{AnalysisSink, LogItem, LogReader, LostEvents, TraceElements};
 use overhear_trace::{TraceIdentity, TraceWriter};
 use rustix::fs::{FileType, Mode, OFlags};
 
@@ -125,15 +125,10 @@ fn convert(mut log: LogReader, path: &Path, out: &Path) -> Result<ImportedLog, S
                 last = event.time;
                 elements.event(&event, &mut sink);
             }
-            LogItem::Lost {
-                from,
-                to,
-                missed,
-                cause,
-            } => {
-                imported.missed = imported.missed.saturating_add(missed);
-                last = to;
-                elements.lost(from, to, missed, cause, &mut sink);
+            LogItem::Lost(loss) => {
+                imported.missed = imported.missed.saturating_add(loss.missed);
+                last = loss.to;
+                elements.lost(loss, &mut sink);
             }
         }
         if last > advanced_to.plus(ADVANCE) {
@@ -146,11 +141,27 @@ fn convert(mut log: LogReader, path: &Path, out: &Path) -> Result<ImportedLog, S
     elements.report_unconverted(&mut sink);
     if log.refused() > 0 {
         imported.missed = imported.missed.saturating_add(log.refused());
-        elements.lost(last, last, log.refused(), GapCause::Full, &mut sink);
+        elements.lost(
+            LostEvents {
+                from: last,
+                to: last,
+                missed: log.refused(),
+                cause: GapCause::Full,
+            },
+            &mut sink,
+        );
     }
     if log.cut_bytes() > 0 {
         // At least one event was in the incomplete frame.
-        elements.lost(last, last, 1, GapCause::Corrupt, &mut sink);
+        elements.lost(
+            LostEvents {
+                from: last,
+                to: last,
+                missed: 1,
+                cause: GapCause::Corrupt,
+            },
+            &mut sink,
+        );
     }
     imported.streams = elements.streams().count();
     imported.notes = notes(&log, path, elements.unconverted());

@@ -8,7 +8,8 @@ use std::path::Path;
 use overhear_event::kernel::Switch;
 use overhear_event::{GapCause, Timestamp};
 use overhear_posixtrace::{
-    Attributes, EventId, FinalStatus, LogFullPolicy, LogHeader, LogWriter, TraceEvent, Truncation,
+    Attributes, EventId, FinalStatus, LogFullPolicy, LogHeader, LogWriter, LostEvents, TraceEvent,
+    Truncation,
 };
 
 use serde_json::Value;
@@ -232,7 +233,14 @@ fn imported_log_is_read_by_babeltrace() {
     let mut writer = begin(&log, &header(LogFullPolicy::Append, 0));
     jobs(&mut writer);
     let [from, to] = [201, 202].map(|ms| Timestamp::from_monotonic_ns(ms * 1_000_000));
-    let _ = writer.lost(from, to, 7, GapCause::Overwritten).unwrap();
+    let _ = writer
+        .lost(LostEvents {
+            from,
+            to,
+            missed: 7,
+            cause: GapCause::Overwritten,
+        })
+        .unwrap();
     record(&mut writer, 203, EventId::UNNAMED, b"");
     writer.finish(&FinalStatus::default()).unwrap();
     let ended = finish(&mut overhear(&["import", path(&log), "-o", path(&out)]));

@@ -12,8 +12,8 @@ use overhear_metrics::automaton::{CMeasurement, CMeasurementGap, MeasurementList
 use super::{call, object, store};
 use crate::registry::{self, Entry};
 use crate::{
-    ActiveStream, EventId, EventTypeSet, LogHeader, RequiredEvent, TraceError, TraceEvaluation,
-    TraceMetric, TraceMetricError, Wait,
+    ActiveStream, EventId, EventTypeSet, LogHeader, LostEvents, RequiredEvent, TraceError,
+    TraceEvaluation, TraceMetric, TraceMetricError, Wait,
 };
 
 /// `oh_trace_metric`.
@@ -265,7 +265,12 @@ impl Live {
                     let from = lost_from.take().unwrap_or(resumed);
                     let missed = all.saturating_sub(*lost);
                     *lost = all;
-                    evaluation.lost(from, resumed, missed, GapCause::Overwritten);
+                    evaluation.lost(LostEvents {
+                        from,
+                        to: resumed,
+                        missed,
+                        cause: GapCause::Overwritten,
+                    });
                 }
             }
         }

@@ -1,26 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A second source of events, which a reader merges with the ring of a stream.
 
-use overhear_event::{GapCause, Timestamp};
+use overhear_event::Timestamp;
 
-use crate::TraceEvent;
+use crate::{LostEvents, TraceEvent};
 
 /// The next item of a second source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergedItem<'a> {
     /// An event.
     Event(TraceEvent<'a>),
-    /// Events that were lost.
-    Lost {
-        /// Time of the last event before them, or when the source began.
-        from: Timestamp,
-        /// Time of the first event after them, or when the loss was found.
-        to: Timestamp,
-        /// Their number; 0 if it is unknown.
-        missed: u64,
-        /// The cause of the loss.
-        cause: GapCause,
-    },
+    /// Events that were lost. The first time is when the source began, if no event is before them.
+    Lost(LostEvents),
 }
 
 /// A source of events that a reader merges by time with the ring of a stream.

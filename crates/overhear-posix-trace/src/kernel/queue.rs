@@ -10,7 +10,7 @@ use overhear_event::{
 };
 
 use super::merged::MergedItem;
-use crate::{EventId, EventTypeSet, TraceEvent, Truncation};
+use crate::{EventId, EventTypeSet, LostEvents, TraceEvent, Truncation};
 
 /// Time for which an event of the kernel is held back, so that an event of another CPU with an
 /// earlier time can still come. The monitor of `overhear-monitor` uses the same time.
@@ -139,12 +139,12 @@ impl KernelQueue {
                 truncation: Truncation::None,
                 data: &data[..*length],
             }),
-            Queued::Lost { to, missed, cause } => MergedItem::Lost {
+            Queued::Lost { to, missed, cause } => MergedItem::Lost(LostEvents {
                 from: *time,
                 to: *to,
                 missed: *missed,
                 cause: *cause,
-            },
+            }),
         })
     }
 
@@ -289,7 +289,7 @@ mod tests {
 
     use super::{KernelQueue, HOLD_BACK};
     use crate::kernel::merged::MergedItem;
-    use crate::{EventId, EventTypeSet};
+    use crate::{EventId, EventTypeSet, LostEvents};
 
     fn at(ns: u64) -> Timestamp {
         Timestamp::from_monotonic_ns(ns)
@@ -326,7 +326,9 @@ mod tests {
         while let Some(item) = queue.take() {
             all.push(match item {
                 MergedItem::Event(event) => (event.time.as_monotonic_ns(), event.pid, event.tid),
-                MergedItem::Lost { from, missed, .. } => (from.as_monotonic_ns(), missed as u32, 0),
+                MergedItem::Lost(LostEvents { from, missed, .. }) => {
+                    (from.as_monotonic_ns(), missed as u32, 0)
+                }
             });
         }
         all

@@ -39,13 +39,11 @@ mod reader;
 mod tests;
 mod writer;
 
-use overhear_event::{GapCause, Timestamp};
-
 pub use error::LogError;
 pub use reader::LogReader;
 pub use writer::LogWriter;
 
-use crate::{Attributes, TraceEvent};
+use crate::{Attributes, LostEvents, TraceEvent};
 
 /// The text of the header of every log.
 pub(crate) const CONTENT: &str = "posix trace log";
@@ -97,16 +95,7 @@ pub struct FinalStatus {
 pub enum LogItem<'a> {
     /// An event.
     Event(TraceEvent<'a>),
-    /// Events that are not in the log.
-    Lost {
-        /// Time of the event before them.
-        from: Timestamp,
-        /// Time of the event after them.
-        to: Timestamp,
-        /// Their number.
-        missed: u64,
-        /// The cause: `Overwritten` by a LOOP log, `Corrupt` for a damaged part of the log; others
-        /// as they were written.
-        cause: GapCause,
-    },
+    /// Events that are not in the log. The cause is `Overwritten` for those of a LOOP log, `Corrupt`
+    /// for a damaged part of the log; others are as they were written.
+    Lost(LostEvents),
 }

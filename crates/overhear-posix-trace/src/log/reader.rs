@@ -20,7 +20,7 @@ use super::documents::{
     STREAM,
 };
 use super::{FinalStatus, LogError, LogHeader, LogItem, CONTENT};
-use crate::EventId;
+use crate::{EventId, LostEvents};
 
 /// Bytes of a file in which a log must begin. The bytes before it are left out.
 const MAX_BYTES_BEFORE_LOG: u64 = 4 << 20;
@@ -73,15 +73,6 @@ struct Part {
     end_number: u64,
 }
 
-/// Events that are missing.
-#[derive(Clone, Copy, Debug)]
-struct Loss {
-    from: Timestamp,
-    to: Timestamp,
-    missed: u64,
-    cause: GapCause,
-}
-
 /// The reader's action after a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
@@ -115,7 +106,7 @@ struct Contents {
     /// Sequence of the next event.
     sequence: u64,
     last: Timestamp,
-    losses: VecDeque<Loss>,
+    losses: VecDeque<LostEvents>,
     has_losses: bool,
     /// Events that a LOOP log has overwritten.
     overwritten: u64,
@@ -191,7 +182,7 @@ impl Contents {
         }
         self.note_missing(gap.first, gap.from);
         self.sequence = gap.first.saturating_add(gap.missed);
-        self.note_loss(Loss {
+        self.note_loss(LostEvents {
             from: gap.from.max(self.last),
             to: gap.to.max(self.last),
             missed: gap.missed,
@@ -215,7 +206,7 @@ impl Contents {
         }
         self.sequence = sequence;
         let to = time.max(self.last);
-        self.note_loss(Loss {
+        self.note_loss(LostEvents {
             from: match self.last {
                 Timestamp::ZERO => to,
                 last => last,
@@ -226,7 +217,7 @@ impl Contents {
         });
     }
 
-    fn note_loss(&mut self, loss: Loss) {
+    fn note_loss(&mut self, loss: LostEvents) {
         self.last = loss.to;
         self.has_losses = true;
         self.losses.push_back(loss);
@@ -258,7 +249,7 @@ impl Contents {
 /// A record in [`Contents::records`], or a loss.
 enum Step {
     Event(Timestamp, std::ops::Range<usize>),
-    Lost(Loss),
+    Lost(LostEvents),
     End,
 }
 
@@ -421,12 +412,7 @@ impl LogReader {
             Step::Event(time, payload) => {
                 parse_event(time, &self.contents.records[payload]).map(LogItem::Event)
             }
-            Step::Lost(loss) => Some(LogItem::Lost {
-                from: loss.from,
-                to: loss.to,
-                missed: loss.missed,
-                cause: loss.cause,
-            }),
+            Step::Lost(loss) => Some(LogItem::Lost(loss)),
         })
     }
 
@@ -465,7 +451,7 @@ impl LogReader {
                 if is_event {
                     return Ok(Step::Event(time, payload));
                 }
-                contents.note_loss(Loss {
+                contents.note_loss(LostEvents {
                     from: before,
                     to: time,
                     missed: 1,

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use overhear_event::{GapCause, Timestamp};
 
 use super::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogWriter};
-use crate::{Attributes, EventId, LogFullPolicy, TraceEvent, Truncation};
+use crate::{Attributes, EventId, LogFullPolicy, LostEvents, TraceEvent, Truncation};
 
 fn header(log_full: LogFullPolicy, log_size: usize) -> LogHeader {
     LogHeader {
@@ -64,7 +64,7 @@ fn read(reader: &mut LogReader) -> (Vec<u64>, Vec<(u64, GapCause)>) {
                 assert_eq!(found, event(number, &data(number)));
                 numbers.push(number);
             }
-            LogItem::Lost { missed, cause, .. } => lost.push((missed, cause)),
+            LogItem::Lost(LostEvents { missed, cause, .. }) => lost.push((missed, cause)),
         }
     }
     (numbers, lost)
@@ -113,7 +113,14 @@ fn log_in_a_file_gives_what_was_written() {
         Timestamp::from_monotonic_ns(3_000),
         Timestamp::from_monotonic_ns(3_001),
     );
-    let _ = writer.lost(from, to, 17, GapCause::Overwritten).unwrap();
+    let _ = writer
+        .lost(LostEvents {
+            from,
+            to,
+            missed: 17,
+            cause: GapCause::Overwritten,
+        })
+        .unwrap();
     write(&mut writer, 2_001..2_010);
     let status = FinalStatus {
         full: true,

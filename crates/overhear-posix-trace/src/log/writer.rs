@@ -16,7 +16,7 @@ use super::documents::{
 };
 use super::output::{check, Output};
 use super::{FinalStatus, LogError, LogHeader, LogState, CONTENT};
-use crate::{EventId, LogFullPolicy, TraceEvent, Truncation, EVENT_NAME_MAX};
+use crate::{EventId, LogFullPolicy, LostEvents, TraceEvent, Truncation, EVENT_NAME_MAX};
 
 /// A packet is written when it has this many bytes of records.
 const PACKET_BYTES: usize = 64 << 10;
@@ -272,20 +272,14 @@ impl LogWriter {
         Ok(self.take_state())
     }
 
-    /// Records that events were lost between two times. An unknown number, 0, counts as one.
+    /// Records that events were lost. An unknown number counts as one.
     ///
     /// # Errors
     /// As [`LogWriter::event`].
-    pub fn lost(
-        &mut self,
-        from: Timestamp,
-        to: Timestamp,
-        missed: u64,
-        cause: GapCause,
-    ) -> Result<LogState, LogError> {
-        let missed = missed.max(1);
-        self.make_room(to, missed)?;
-        self.gap(from, to, missed, cause)?;
+    pub fn lost(&mut self, loss: LostEvents) -> Result<LogState, LogError> {
+        let missed = loss.missed.max(1);
+        self.make_room(loss.to, missed)?;
+        self.gap(LostEvents { missed, ..loss })?;
         self.write_if_due()?;
         Ok(self.take_state())
     }
@@ -496,17 +490,22 @@ impl LogWriter {
     fn record_unrecorded(&mut self) -> Result<(), LogError> {
         match self.unrecorded.take() {
             None => Ok(()),
-            Some((time, missed)) => self.gap(self.last, time, missed, GapCause::Full),
+            Some((time, missed)) => self.gap(LostEvents {
+                from: self.last,
+                to: time,
+                missed,
+                cause: GapCause::Full,
+            }),
         }
     }
 
-    fn gap(
-        &mut self,
-        from: Timestamp,
-        to: Timestamp,
-        missed: u64,
-        cause: GapCause,
-    ) -> Result<(), LogError> {
+    fn gap(&mut self, loss: LostEvents) -> Result<(), LogError> {
+        let LostEvents {
+            from,
+            to,
+            missed,
+            cause,
+        } = loss;
         self.seal()?;
         let gap = Gap {
             stream: STREAM,
