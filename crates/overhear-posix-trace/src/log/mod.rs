@@ -95,7 +95,7 @@ pub struct FinalStatus {
 pub enum LogItem<'a> {
     /// An event.
     Event(TraceEvent<'a>),
-    /// Events that are not in the log. The cause is `Overwritten` for those of a LOOP log, `Corrupt`
-    /// for a damaged part of the log; others are as they were written.
+    /// Events that are not in the log. The cause is `Overwritten` for those of a LOOP log,
+    /// `Corrupt` for a damaged part of the log; others are as they were written.
     Lost(LostEvents),
 }
