@@ -2,10 +2,11 @@
 //! Logs on a full disk, and at the largest size of a file: the error number comes back, nothing
 //! that was flushed is lost, the status has the error, and the log continues when there is room.
 
+#[path = "../../overhear-trace/tests/support/small_disk.rs"]
+mod small_disk;
+
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use overhear_event::{GapCause, Timestamp};
 use overhear_posixtrace::{
@@ -14,25 +15,7 @@ use overhear_posixtrace::{
 };
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
-/// A small file system, unmounted at the end.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(at: &Path, size: &str) -> Option<Self> {
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", size, "overhear-test"])
-            .arg(at)
-            .output()
-            .is_ok_and(|output| output.status.success());
-        mounted.then(|| Self(at.to_path_buf()))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
+use small_disk::SmallDisk;
 
 /// A limit on the size of files of this process, removed at the end.
 struct FileSizeLimit(Rlimit);

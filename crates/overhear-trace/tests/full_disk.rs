@@ -1,38 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A full disk ends the recording with one message; the written part stays readable.
 
+#[path = "support/small_disk.rs"]
+mod small_disk;
 mod support;
-
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use overhear_event::Analysis;
 use overhear_trace::{repair, DiskLimits, TraceReader, TraceWriter, WriteError};
 
+use small_disk::SmallDisk;
 use support::{
     at, babeltrace_events, descriptor, has_babeltrace, identity, pair, pair_payload, program,
     Memory, Owned,
 };
-
-/// A small file system, unmounted at the end.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(at: &Path, size: &str) -> Option<Self> {
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", size, "overhear-test"])
-            .arg(at)
-            .output()
-            .is_ok_and(|output| output.status.success());
-        mounted.then(|| Self(at.to_path_buf()))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
 
 #[test]
 fn full_disk_costs_only_the_unwritten_part() {

@@ -26,6 +26,8 @@ mod recordings;
 mod response_times;
 mod sampling;
 mod signals;
+#[path = "../../../overhear-trace/tests/support/small_disk.rs"]
+mod small_disk;
 mod statuses;
 mod support;
 mod terminal;

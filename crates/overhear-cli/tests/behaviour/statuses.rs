@@ -6,9 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
+use crate::small_disk::SmallDisk;
 use crate::support::{
     as_nobody, babeltrace, finish, folder, has_babeltrace, overhear, path, report_json, run_json,
-    wait, Ended, SmallDisk,
+    wait, Ended,
 };
 
 #[test]

@@ -332,26 +332,6 @@ pub(crate) fn as_nobody(arguments: &[&str]) -> Option<Command> {
     None
 }
 
-/// A small file system, unmounted at the end.
-pub(crate) struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    pub(crate) fn mount(at: &Path, size: &str) -> Option<Self> {
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", size, "overhear-test"])
-            .arg(at)
-            .output()
-            .is_ok_and(|output| output.status.success());
-        mounted.then(|| Self(at.to_path_buf()))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
-
 /// Compiles a plug-in of this repository; `None` if there is no compiler.
 pub(crate) fn plugin(
     compiler: &str,
