@@ -17,7 +17,7 @@ use crate::peers::Peer;
 use crate::race::{race, time, Contender, Outcome};
 
 const EVENT: &str = "POSIX trace: one event with 8 bytes";
-const UNRECORDED: &str = "POSIX trace: an event that nobody records, the best of eight places";
+const UNRECORDED: &str = "POSIX trace: an event that no stream records, the best of eight places";
 const READ: &str = "POSIX trace: reading 8,000 events of 8 bytes by posix_trace_trygetnext_event";
 const BATCH: u64 = 1000;
 const UNRECORDED_BATCH: u64 = 10_000;

@@ -363,7 +363,7 @@ fn pages_of_an_area_count_as_memory_of_buffers() {
     assert_eq!(here.directory.status().bytes, 0);
     rustix::io::pwrite(&area, &vec![1; 100_000], 0).unwrap();
     eventually(|| here.directory.status().bytes, |bytes| *bytes >= 100_000);
-    // More than the quota: the directory gives the area up, and says so.
+    // More than the quota: the directory closes the area, with a message.
     rustix::io::pwrite(&area, &vec![1; 600 << 10], 0).unwrap();
     eventually(|| here.directory.status().bytes, |bytes| *bytes == 0);
     assert!(areas(&here.socket()).is_empty());

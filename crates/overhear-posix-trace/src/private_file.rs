@@ -114,8 +114,8 @@ pub(crate) fn close_in_child() {
         let number = (entry - 1) as i32;
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let known = (load(&place.device), load(&place.inode));
-        // SAFETY: the number is used by the system calls of these lines alone; if the parent has
-        // closed the descriptor, they say so.
+        // SAFETY: the number is used by the system calls of these lines alone; they fail if the
+        // parent has closed the descriptor.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         // The parent may have closed it, and have a file of its own there.
         if identity(file) == Some(known) {

@@ -10,8 +10,8 @@
 //! - `SYNC(overwrite)`: the writer's release fence after the store of the counter, the reader's
 //!   acquire fence after its copy. A reader whose copy saw any word of a later element also sees
 //!   the counter that allowed that element to be written, and so rejects the copy. In a queue the
-//!   fence stands behind the change of `tail`, and the reader looks at `tail`; in an event ring it
-//!   stands behind the store of a busy turn, and the reader looks at the turn.
+//!   fence follows the change of `tail`, and the reader loads `tail`; in an event ring it follows
+//!   the store of a busy turn, and the reader loads the turn.
 //! - `SYNC(take)`, `SYNC(give)`, `SYNC(advance)`: `tail`, the index words and `head` of a queue,
 //!   each from the compare-and-exchange that changes it (release) to its loads (acquire). Whoever
 //!   sees position t in `tail` sees that t was taken no earlier than its predecessors were; whoever
@@ -23,10 +23,11 @@
 //!   next.
 //! - `SYNC(position)`, `SYNC(turn)`, `SYNC(void)`, `SYNC(free)`: `head`, the turns, the void words
 //!   and `tail` of an event ring, each from the store or compare-and-exchange that changes it
-//!   (release) to its loads (acquire). Whoever sees a position in `head` sees the turns that its
-//!   claimer saw, or later ones; whoever sees a published turn sees the event, and may store over
-//!   it; whoever sees a count of void positions sees `head` behind the last of them; whoever sees
-//!   a position in `tail` may store over the events before it.
+//!   (release) to its loads (acquire). A thread that sees a position in `head` also sees
+//!   the turns that its claimer saw, or later ones. A thread that sees a published turn also sees
+//!   the event, and may store over it. A thread that sees a count of void positions also sees
+//!   `head` after the last of them. A thread that sees a position in `tail` may store over the
+//!   events before it.
 
 #[cfg(not(loom))]
 pub use core::hint::spin_loop;

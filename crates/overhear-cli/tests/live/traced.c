@@ -25,7 +25,7 @@ static int input_has_ended(int wait_ms)
     return poll(&input, 1, wait_ms) > 0 && read(0, &byte, 1) <= 0;
 }
 
-static void say(const char *text)
+static void print_line(const char *text)
 {
     printf("%s\n", text);
     fflush(stdout);
@@ -70,14 +70,14 @@ static int control(pid_t pid, long events)
     size_t length;
     int unavailable;
     posix_trace_start(stream);
-    say("started");
+    print_line("started");
     while (events > 0) {
         if (posix_trace_getnext_event(stream, &info, &data, sizeof data, &length, &unavailable))
             return 1;
         if (!unavailable && info.posix_pid == pid && length == sizeof data)
             events--;
     }
-    say("read");
+    print_line("read");
     while (!input_has_ended(100))
         ;
     return posix_trace_shutdown(stream);
@@ -92,7 +92,7 @@ int main(int count, char **arguments)
         return control(atoi(arguments[2]), atol(arguments[3]));
     posix_trace_eventid_open("request", &request);
     if (strcmp(mode, "traced") == 0) {
-        say("ready");
+        print_line("ready");
         record_each_ms(request);
         return 0;
     }
@@ -102,7 +102,7 @@ int main(int count, char **arguments)
         posix_trace_start(stream);
         for (uint64_t number = 0; number < events; number++)
             posix_trace_event(request, &number, sizeof number);
-        say("ready");
+        print_line("ready");
         while (!input_has_ended(100))
             ;
         return posix_trace_shutdown(stream);
@@ -116,12 +116,12 @@ int main(int count, char **arguments)
             _exit(0);
         }
         posix_trace_event(request, &child, sizeof child);
-        say("ready");
+        print_line("ready");
         return waitpid(child, NULL, 0) != child;
     }
     stream = stream_of(0, "requests", 0, 0);
     posix_trace_start(stream);
-    say("ready");
+    print_line("ready");
     record_each_ms(request);
     return 0;
 }
